@@ -24,8 +24,6 @@ import signal
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +38,7 @@ import tensorflow_datasets  # noqa: E402, F401 (for the forks)
 
 from simuljax.cli import ablate, evaluate, main, prepare, serve, speak, train  # noqa: E402, F401
 from tests.helpers.corpora import tree, write_hums, write_lines  # noqa: E402
-from tests.serve.web.servers import free_port, small_run  # noqa: E402
+from tests.serve.web.servers import fetch, free_port, small_run, upload  # noqa: E402
 
 PATIENCE_S = 600.0
 SIZES = {"train": 12, "valid": 4, "test": 6}
@@ -369,35 +367,31 @@ class Serve(Evaluate):
         """Start it, ask, and stop it."""
         life = self.lives(to)[0]
         try:
-            until(lambda: not life.is_alive() or self.ask("/healthz")[0] == 200, PATIENCE_S)
+            until(lambda: not life.is_alive() or self.answers(), PATIENCE_S)
             return self.translation()
         finally:
             life.strike()
 
     def translation(self) -> tuple[int, str]:
-        sound, mark = (self.place / "corpus_hums" / "test0.wav").read_bytes(), "7d3f"
-        head = f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
-        body = head.encode() + sound + f"\r\n--{mark}--\r\n".encode()
-        form = {"Content-Type": f"multipart/form-data; boundary={mark}"}
-        return self.ask("/v1/audio/translations", body, form)
-
-    def ask(self, path: str, data: bytes | None = None, headers: Any = None) -> tuple[int, str]:
         """Return the status and the answer; 0 if there is none."""
-        url = f"http://127.0.0.1:{self.port}{path}"
-        request = urllib.request.Request(url, data=data, headers=headers or {})
+        sound = (self.place / "corpus_hums" / "test0.wav").read_bytes()
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+            return upload(f"http://127.0.0.1:{self.port}/v1/audio/translations", sound)
         except (OSError, http.client.HTTPException):
             return 0, ""
+
+    def answers(self) -> bool:
+        """Return True once it serves."""
+        try:
+            return fetch(f"http://127.0.0.1:{self.port}/healthz")[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
 
     def strike(self, lives: Sequence[Life]) -> int:
         """Kill it while it starts, or while it answers."""
         if self.chance.random() > 0.7:
             return int(lives[0].strike())
-        until(lambda: not lives[0].is_alive() or self.ask("/healthz")[0] == 200, PATIENCE_S)
+        until(lambda: not lives[0].is_alive() or self.answers(), PATIENCE_S)
         client = Life(self.translation, self.place / "client.log")
         time.sleep(self.chance.uniform(0, 0.3))
         killed = int(lives[0].strike())

@@ -113,12 +113,23 @@ def small_run(directory: Path) -> Path:
     return write_run(directory, speech=SPEECH)
 
 
-def fetch(request: urllib.request.Request) -> tuple[int, str]:
+def fetch(request: urllib.request.Request | str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def upload(url: str, file: bytes, **fields: str) -> tuple[int, str]:
+    """Send a file and fields as a form; return the status and the answer."""
+    mark = "7d3f"
+    head = f"--{mark}\r\nContent-Disposition: form-data; name="
+    body = "".join(f'{head}"{name}"\r\n\r\n{value}\r\n' for name, value in fields.items())
+    body += f'{head}"file"; filename="a.wav"\r\n\r\n'
+    data = body.encode() + file + f"\r\n--{mark}--\r\n".encode()
+    headers = {"Content-Type": f"multipart/form-data; boundary={mark}"}
+    return fetch(urllib.request.Request(url, data=data, headers=headers))
 
 
 def sound(seed: int, seconds: float | None = None, rate: int = 16_000) -> np.ndarray:

@@ -25,6 +25,7 @@ from tests.serve.web.servers import (
     sound,
     speak,
     texts_of,
+    upload,
     words_of,
 )
 
@@ -241,15 +242,7 @@ def test_a_cleared_buffer_leaves_nothing(live):
 
 
 def post(live: Running, path: str, file: bytes, **fields: str) -> tuple[int, str]:
-    mark = "7d3f"
-    parts = [
-        f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
-        for name, value in fields.items()
-    ]
-    head = f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
-    body = b"".join([*parts, head.encode(), file, f"\r\n--{mark}--\r\n".encode()])
-    headers = {"Content-Type": f"multipart/form-data; boundary={mark}"}
-    return fetch(urllib.request.Request(live.url(path, "http"), data=body, headers=headers))
+    return upload(live.url(path, "http"), file, **fields)
 
 
 def as_wav(samples: np.ndarray, rate: int = RATE) -> bytes:
