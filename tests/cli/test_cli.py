@@ -69,19 +69,24 @@ def test_the_same_error_is_bad_use_or_a_failure(monkeypatch, capsys, kind):
     assert ended(capsys, "late") == (1, "", "simuljax: not so\n")
 
 
-@pytest.mark.parametrize("name", ["early", "late"])
 def test_an_unexpected_error_is_called_a_bug_and_its_traceback_is_kept(
-    monkeypatch, capsys, tmp_path, name
+    monkeypatch, capsys, tmp_path
 ):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(loading, "_OWN", set())
     both(monkeypatch, KeyError("ours"))
-    code, out, err = ended(capsys, name)
-    assert (code, out) == (70, "")
-    (kept,) = tmp_path.iterdir()
-    assert "Traceback" in kept.read_text() and "KeyError: 'ours'" in kept.read_text()
-    assert len(err.splitlines()) == 1 and err.startswith("simuljax: unexpected KeyError: 'ours'. ")
-    assert "bug" in err and str(kept) in err
+    for name in ("early", "late"):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        code, out, err = ended(capsys, name)
+        assert (code, out) == (70, "")
+        (kept,) = folder.iterdir()
+        assert "Traceback" in kept.read_text() and "KeyError: 'ours'" in kept.read_text()
+        assert err.count("\n") == 1 and err.startswith("simuljax: unexpected KeyError: 'ours'. ")
+        assert "bug" in err and str(kept) in err
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))  # then it is printed
+    code, _, err = ended(capsys, "late")
+    assert code == 70 and "Traceback" in err and "bug" in err.splitlines()[-1]
 
 
 def test_an_error_in_a_file_of_the_user_is_not_called_a_bug(monkeypatch, capsys, tmp_path):
@@ -92,14 +97,6 @@ def test_an_error_in_a_file_of_the_user_is_not_called_a_bug(monkeypatch, capsys,
     code, _, err = ended(capsys, "late")
     assert code == 1 and err.startswith(f"simuljax: {file}, line 2: AttributeError: ")
     assert err.count("\n") == 1 and "delay" in err
-
-
-def test_a_bug_without_a_place_for_its_traceback_prints_it(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    monkeypatch.setattr(loading, "_OWN", set())
-    both(monkeypatch, KeyError("ours"))
-    code, _, err = ended(capsys, "late")
-    assert code == 70 and "Traceback" in err and "bug" in err.splitlines()[-1]
 
 
 class ResourceError(RuntimeError):
@@ -204,14 +201,10 @@ def test_who_has_read_enough_is_not_told_of_it(monkeypatch, capfd, command, line
 
 
 def test_a_closed_output_does_not_hide_an_unexpected_error(monkeypatch, capfd):
-    def fail() -> None:
-        print("word")
-        raise KeyError("ours")
-
     reader, writer = os.pipe()
     os.close(reader)
     monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
-    replace_commands(monkeypatch, fail=lambda: fail)
+    replace_commands(monkeypatch, fail=lambda: print("word") or raising(KeyError("ours"))())
     with pytest.raises(SystemExit, match="70"):
         cli.main(["fail"])
     assert "KeyError: 'ours'" in capfd.readouterr().err
