@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.config.model import Monotonic, PreDecision
 from simuljax.losses import transducer
 from simuljax.models import caat as caat_module
 from simuljax.models.encoders import Encoded
@@ -122,20 +121,3 @@ def test_the_loss_reaches_every_parameter_of_the_decoder(model, variables, targe
         assert np.isfinite(leaf).all()
         is_key_bias = [p.key for p in path][-2:] == ["key", "bias"]  # cancels in the softmax
         assert is_key_bias or np.any(leaf), path
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"speech": dataclasses.replace(models.CAAT_SPEECH, kind="transformer")},
-            "kind='streaming'",
-        ),
-        ({"speech": dataclasses.replace(models.CAAT_SPEECH, right=0)}, "right is 0"),
-        ({"predecision": PreDecision(kind="every_state")}, "whose windows are its groups"),
-        ({"monotonic": Monotonic()}, "no monotonic heads"),
-    ],
-)
-def test_mistakes_are_named(model, changes, said):
-    with pytest.raises(ValueError, match=said):
-        dataclasses.replace(model.config, **changes)

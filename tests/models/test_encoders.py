@@ -274,11 +274,6 @@ def test_greedy_words_are_those_of_the_training_pass():
         assert found.tokens[row, :length].tolist() == expected[row, :length].tolist()
 
 
-def test_a_kernel_without_a_middle_is_refused():
-    with pytest.raises(ValueError, match="kernel is"):
-        SpeechConfig(kernel=30)
-
-
 def test_dropout_stands_between_lstms():
     kind, width = "vgg_blstm", dataclasses.replace(TINY, dropout=0.3)
     params = {k: v for k, v in variables(kind)["params"].items() if k != "ctc"}
@@ -296,8 +291,3 @@ def test_dropout_stands_between_lstms():
     assert np.abs(one - other).max() > 1e-3
     one, other = states(layers=1)
     np.testing.assert_array_equal(one, other)
-
-
-def test_layers_that_cannot_be_shared_are_refused():
-    with pytest.raises(ValueError, match="shared"):
-        SpeechConfig(kind="vgg_blstm", layers=5, shared=3)

@@ -233,8 +233,3 @@ class Row:
                 return
             self.known, new = known, new + 1
             self.tokens.append(int(logits.argmax()))
-
-
-def test_what_it_cannot_do_is_refused():
-    with pytest.raises(ValueError, match="LSTM decoder needs 'offline'"):
-        models.translator(decoder="lstm")

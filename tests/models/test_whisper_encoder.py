@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.audio import Features, Filterbank, extract, frame_count
+import simuljax
+from data_pipelines.dataset import open_corpus
+from simuljax.audio import Features, Filterbank, extract, frame_count, neutral
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import InitFrom
 from simuljax.config.fields import ConfigError
-from simuljax.config.model import Monotonic, SpeechConfig, Width
-from simuljax.config.training import Optimiser, RateFactor
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
+from simuljax.config.training import Objective, Optimiser, RateFactor
+from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder, whisper_floor
 from simuljax.models.parameters import by_path
 from simuljax.models.tensor_file import WeightsError
@@ -30,10 +33,14 @@ from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES, tensors
 from tests.models.whisper.small import GGML, TINY, ggml_bytes, needs_tiny
+from tests.runs.test_policies_evaluated import ALONE
 from tests.train import small
 
 WIDTH = Width(model=16, hidden=32, heads=2, dropout=0.0)
 SPEECH = SpeechConfig(kind="whisper", layers=1, shared=0)
+CHUNKED = SpeechConfig(
+    kind="streaming_whisper", layers=2, shared=1, channels=12, chunk=4, left=6, right=2
+)
 POSITIONS = SIZES.audio_positions
 WHISPER_MEL = Features(filterbank=Filterbank(kind="whisper"))
 pytestmark = pytest.mark.usefixtures("small_sizes")
@@ -117,6 +124,13 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path, kind):
     base, speech = experiment(tmp_path, tmp_path), dataclasses.replace(SPEECH, kind=kind)
     with pytest.raises(ConfigError, match=r"filterbank\.kind 'kaldi'.*'whisper'"):
         dataclasses.replace(base, model=dataclasses.replace(base.model, speech=speech))
+    with pytest.raises(ConfigError, match="streaming_whisper"):
+        ModelConfig(
+            speech=dataclasses.replace(SPEECH, kind="whisper"),
+            text=None,
+            decoder="caat",
+            monotonic=Monotonic(policy="offline"),
+        )
 
 
 def test_damaged_and_foreign_files_are_refused(file, tmp_path):
@@ -228,3 +242,73 @@ def test_the_real_model_on_real_speech():
     own, wanted = both(params)
     assert np.std(wanted) > 0.5
     np.testing.assert_allclose(own, wanted, atol=2e-4)
+
+
+@pytest.mark.slow
+def test_weights_of_a_file_and_of_a_run_fill_it(file):
+    own = by_path(shapes(small.translator(speech=CHUNKED))[0])
+    before = by_path(
+        shapes(small.translator(speech=dataclasses.replace(CHUNKED, kind="whisper")))[0]
+    )
+    assert own == before  # names, shapes and types of a run with kind "whisper"
+    given = by_path(open_donor(InitFrom(run=Path(f"whisper:{file}")), None, own)())  # pyright: ignore
+    assert {f"speech/whisper/{path.partition('/')[2]}" for path in given} == {
+        path for path in own if path.startswith("speech/whisper/")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["whisper", "streaming_whisper"])
+def test_a_joint_model_is_updated_and_only_what_is_not_frozen(kind):
+    frozen = (RateFactor(part="speech/whisper"),)
+    optimiser = Optimiser(learning_rate=0.1, warmup=0, factors=frozen)
+    base = small.translator(speech=dataclasses.replace(CHUNKED, kind=kind))
+    config = dataclasses.replace(base, width=dataclasses.replace(base.width, dtype="bfloat16"))
+    objective = dataclasses.replace(small.objective(), features=WHISPER_MEL)
+    update = small.update(config, optimiser, objective=objective, statistics=neutral(80))
+    compiled = small.compiled(update)
+    state = compiled.first()
+    before = by_path(jax.device_get(state.params))
+    state, report = compiled.update(state, [small.batch(4)], small.weights_of(compiled))
+    assert report.finite
+    after = by_path(jax.device_get(state.params))
+    for path, old in before.items():
+        if path.startswith("speech"):
+            same = np.array_equal(old, after[path])
+            assert same == path.startswith("speech/whisper/"), path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("translator", ["streaming_whisper", "caat"])
+def test_an_experiment_trains_evaluates_and_streams(corpus, file, tmp_path, translator):
+    """The words and delays of streams, alone or several at once, are those of the evaluation."""
+    run, shared = tmp_path / "run", int(translator != "caat")
+    speech = dataclasses.replace(CHUNKED, shared=shared)
+    given = whisper_experiment(corpus, run, speech=speech, init_from=f"whisper:{file}")
+    if translator == "caat":
+        model = dataclasses.replace(
+            given.model,
+            text=None,
+            decoder="caat",
+            joiner_layers=1,
+            predecision=PreDecision(step_ms=640),
+            monotonic=Monotonic(policy="offline"),
+        )
+        training = dataclasses.replace(given.training, objective=Objective(terms=ALONE.terms()))
+        given = dataclasses.replace(given, model=model, training=training)
+    params = trained(given, learning_rate=0.01)
+    before = by_path(load_whisper_encoder(file)["encoder"])
+    for path, value in by_path(params["speech"]["whisper"]).items():
+        assert np.abs(value - before[path]).max() > 0, path
+    chosen = Evaluation(run=run, split="test", frames=8_000)
+    assert evaluate(chosen)["n"] == 4
+    loaded, records = simuljax.load(run), read_records(chosen.folder)
+    sounds = [open_corpus(corpus)["test"].source[at]["audio"] for at in range(4)]
+    written = loaded.stream_all(sounds, streams=3)
+    assert any(record.prediction for record in records)
+    for words, record in zip(written, records, strict=True):
+        assert " ".join(word.text for word in words) == record.prediction
+    for at, size in ((0, 1_600), (3, 7_000)):
+        stream, sound = loaded.stream(), sounds[at]
+        words = [w for i in range(0, len(sound), size) for w in stream.push(sound[i : i + size])]
+        assert [w.text for w in words + stream.finish()] == [w.text for w in written[at]]
