@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -36,9 +35,9 @@ def dense(size: int, width: Width, *, name: str | None = None, bias: bool = True
     )
 
 
-def layer_norm(width: Width, name: str | None = None) -> nn.LayerNorm:
+def layer_norm(width: Width) -> nn.LayerNorm:
     """Return layer normalisation (mean and variance are float32 whatever the dtype)."""
-    return nn.LayerNorm(epsilon=1e-5, dtype=width.dtype, name=name)
+    return nn.LayerNorm(epsilon=1e-5, dtype=width.dtype)
 
 
 def embedding(vocabulary: int, width: Width) -> nn.Embed:
@@ -135,20 +134,12 @@ def scan_layers(
 STATISTICS = "statistics"
 
 
-@flax.struct.dataclass
-class Moments:
-    """Mean and (biased) variance of every channel, and the number of values."""
+def masked_moments(x: Array, mask: Array, axis: str | None = None) -> tuple[Array, Array, Array]:
+    """Return mean [C], biased variance [C] and count [] of x [..., C] where `mask` is True.
 
-    mean: Array  # [C]
-    variance: Array  # [C]
-    count: Array  # []
-
-
-def masked_moments(x: Array, mask: Array, axis: str | None = None) -> Moments:
-    """Return the moments of x [..., C] where `mask`, which has the first axes of x, is True.
-
-    Sums and counts are added over the replicas of the named `axis`, so that many devices find what
-    one finds. The variance is that of differences from the mean: it cannot be cancelled away.
+    The mask has the first axes of x. Sums and counts are added over the replicas of the named
+    `axis`, so that many devices find what one finds. The variance is that of differences from the
+    mean: it cannot be cancelled away.
     """
 
     def total(values: Array) -> Array:
@@ -161,7 +152,10 @@ def masked_moments(x: Array, mask: Array, axis: str | None = None) -> Moments:
     share = 1 / jnp.maximum(count, 1)
     mean = total(jnp.where(mask, x, 0)) * share
     variance = total(jnp.where(mask, x - mean, 0) ** 2) * share
-    return Moments(mean=mean, variance=variance, count=count)
+    return mean, variance, count
+
+
+DECAY = 0.9  # of running statistics, from one batch to the next
 
 
 class BatchNorm(nn.Module):
@@ -173,36 +167,19 @@ class BatchNorm(nn.Module):
 
     dtype: Any = jnp.float32
     axis: str | None = None
-    decay: float = 0.9
-    epsilon: float = 1e-5
 
     @nn.compact
     def __call__(self, x: Array, lengths: Array, *, train: bool) -> Array:
-        self._check(train)
         shape = x.shape[-1:]
         scale = self.param("scale", nn.initializers.ones, shape)
         bias = self.param("bias", nn.initializers.zeros, shape)
         mean = self.variable(STATISTICS, "mean", jnp.zeros, shape, jnp.float32)
         variance = self.variable(STATISTICS, "variance", jnp.ones, shape, jnp.float32)
-        moments = Moments(mean=mean.value, variance=variance.value, count=jnp.ones(()))
+        moments = mean.value, variance.value
         if train and not self.is_initializing():
-            moments = masked_moments(x, real(lengths, x.shape[1]), self.axis)
-            share = jnp.where(moments.count > 0, 1 - self.decay, 0)  # of a batch with real ones
-            for running, new in ((mean, moments.mean), (variance, moments.variance)):
+            *moments, count = masked_moments(x, real(lengths, x.shape[1]), self.axis)
+            share = jnp.where(count > 0, 1 - DECAY, 0)  # of a batch with real ones
+            for running, new in zip((mean, variance), moments, strict=True):
                 running.value = running.value + share * (new - running.value)
-        normal = (x - moments.mean) * jax.lax.rsqrt(moments.variance + self.epsilon)
+        normal = (x - moments[0]) * jax.lax.rsqrt(moments[1] + 1e-5)
         return (normal * scale + bias).astype(self.dtype)
-
-    def _check(self, train: bool) -> None:
-        if self.is_initializing():
-            return
-        if not self.has_variable(STATISTICS, "mean"):
-            raise ValueError(
-                f"{self.name} has no running statistics: give apply() the collection "
-                f"{STATISTICS!r} that init() returned beside 'params'"
-            )
-        if train and not self.is_mutable_collection(STATISTICS):
-            raise ValueError(
-                f"{self.name} updates its running statistics in training: call "
-                f"apply(..., mutable=[{STATISTICS!r}]) and keep what it returns"
-            )

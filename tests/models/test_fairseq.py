@@ -16,7 +16,7 @@ from simuljax.models.parameters import by_path
 from simuljax.models.tensor_file import WeightsError
 from simuljax.runs.init_from import open_donor, table, transfer
 from simuljax.serve.run import shapes
-from tests.models.whisper.small import Call, Global, torch_bytes
+from tests.models.whisper.small import Call, Global, norm, torch_bytes
 from tests.train import small
 
 WIDTH, HIDDEN = 16, 32  # of small.translator
@@ -28,65 +28,59 @@ MODEL = dataclasses.replace(
 )
 
 
-class Fairseq:
-    """A state-dict with fairseq's names, of random numbers."""
-
-    def __init__(self) -> None:
-        self.random, self.tensors = np.random.default_rng(0), {}
-
-    def put(self, name: str, *shape: int) -> None:
-        self.tensors[name] = self.random.normal(size=shape).astype(np.float32)
-
-    def map(self, name: str, out: int, into: int) -> None:
-        self.put(f"{name}.weight", out, into)
-        self.put(f"{name}.bias", out)
-
-    def norm(self, name: str) -> None:
-        self.put(f"{name}.weight", WIDTH)
-        self.put(f"{name}.bias", WIDTH)
-
-    def layers(self, prefix: str, count: int, *attentions: str) -> None:
-        for i in range(count):
-            for attention in attentions:
-                for part in ("k_proj", "v_proj", "q_proj", "out_proj"):
-                    self.map(f"{prefix}.{i}.{attention}.{part}", WIDTH, WIDTH)
-                self.norm(f"{prefix}.{i}.{attention}_layer_norm")
-            self.map(f"{prefix}.{i}.fc1", HIDDEN, WIDTH)
-            self.map(f"{prefix}.{i}.fc2", WIDTH, HIDDEN)
-            self.norm(f"{prefix}.{i}.final_layer_norm")
-
-    def speech(self, prefix: str, layers: int = 4, channels: int = 12) -> "Fairseq":
-        self.put(f"{prefix}.subsample.conv_layers.0.weight", channels, 80, 5)
-        self.put(f"{prefix}.subsample.conv_layers.0.bias", channels)
-        self.put(f"{prefix}.subsample.conv_layers.1.weight", 2 * WIDTH, channels // 2, 5)
-        self.put(f"{prefix}.subsample.conv_layers.1.bias", 2 * WIDTH)
-        self.put(f"{prefix}.embed_positions._float_tensor", 1)
-        self.layers(f"{prefix}.transformer_layers", layers, "self_attn")
-        self.norm(f"{prefix}.layer_norm")
-        return self
-
-    def text(self, prefix: str, layers: int = 3, words: int = small.SOURCE) -> "Fairseq":
-        self.put(f"{prefix}.embed_tokens.weight", words, WIDTH)
-        self.layers(f"{prefix}.layers", layers, "self_attn")
-        self.norm(f"{prefix}.layer_norm")
-        return self
-
-    def decoder(self, prefix: str, layers: int = 2) -> "Fairseq":
-        self.put(f"{prefix}.embed_tokens.weight", small.TARGET, WIDTH)
-        self.layers(f"{prefix}.layers", layers, "self_attn", "encoder_attn")
-        self.norm(f"{prefix}.layer_norm")
-        self.put(f"{prefix}.output_projection.weight", small.TARGET, WIDTH)
-        return self
+def linear(name, out, into):
+    return {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
 
 
-def joint() -> Fairseq:
-    made = Fairseq().speech("encoder.spch_encoder.encoder").text("encoder.text_encoder")
-    made.put("encoder.spch_encoder.eos_emb", 1, 80)
-    for name in [*made.tensors]:  # the upper layers of both encoders are the same tensors
+def stack(prefix, count, *attentions):
+    shapes = norm(f"{prefix}.layer_norm", WIDTH)
+    for layer in (f"{prefix}.layers.{i}" for i in range(count)):
+        for attention in attentions:
+            for part in ("k_proj", "v_proj", "q_proj", "out_proj"):
+                shapes |= linear(f"{layer}.{attention}.{part}", WIDTH, WIDTH)
+            shapes |= norm(f"{layer}.{attention}_layer_norm", WIDTH)
+        shapes |= linear(f"{layer}.fc1", HIDDEN, WIDTH) | linear(f"{layer}.fc2", WIDTH, HIDDEN)
+        shapes |= norm(f"{layer}.final_layer_norm", WIDTH)
+    return shapes
+
+
+def speech(prefix, layers=4, channels=12):
+    convolution = f"{prefix}.subsample.conv_layers"
+    own = stack(prefix, layers, "self_attn")
+    return {name.replace(".layers.", ".transformer_layers."): own[name] for name in own} | {
+        f"{convolution}.0.weight": (channels, 80, 5),
+        f"{convolution}.0.bias": (channels,),
+        f"{convolution}.1.weight": (2 * WIDTH, channels // 2, 5),
+        f"{convolution}.1.bias": (2 * WIDTH,),
+        f"{prefix}.embed_positions._float_tensor": (1,),
+    }
+
+
+def text(prefix, words=small.SOURCE):
+    return stack(prefix, 3, "self_attn") | {f"{prefix}.embed_tokens.weight": (words, WIDTH)}
+
+
+def decoder(prefix, layers=2):
+    words = ("embed_tokens", "output_projection")
+    own = {f"{prefix}.{name}.weight": (small.TARGET, WIDTH) for name in words}
+    return stack(prefix, layers, "self_attn", "encoder_attn") | own
+
+
+def filled_at_random(shapes):
+    """A state-dict with fairseq's names."""
+    random = np.random.default_rng(0)
+    return {name: random.normal(size=s).astype(np.float32) for name, s in shapes.items()}
+
+
+def joint():
+    shapes = speech("encoder.spch_encoder.encoder") | text("encoder.text_encoder")
+    shapes |= decoder("decoder.spch_decoder") | decoder("decoder.text_decoder")
+    made = filled_at_random(shapes | {"encoder.spch_encoder.eos_emb": (1, 80)})
+    for name in made:  # the upper layers of both encoders are the same tensors
         if match := re.match(r"(encoder.text_encoder.layers)\.([12])(.*)", name):
-            speech = "encoder.spch_encoder.encoder.transformer_layers"
-            made.tensors[name] = made.tensors[f"{speech}.{int(match[2]) + 1}{match[3]}"]
-    return made.decoder("decoder.spch_decoder").decoder("decoder.text_decoder")
+            upper = "encoder.spch_encoder.encoder.transformer_layers"
+            made[name] = made[f"{upper}.{int(match[2]) + 1}{match[3]}"]
+    return made
 
 
 def save(path: Path, tensors: dict, **options) -> Path:
@@ -117,7 +111,7 @@ def paths(report, kind: str) -> set[str]:
 
 
 def test_a_joint_model_is_taken_whole_but_for_words(tmp_path, own):
-    tensors = joint().tensors
+    tensors = joint()
     params, report = filled(save(tmp_path / "joint.pt", tensors), own)
     left = {"decoder/embedding/embedding", "text/embedding/embedding", "decoder/layer/cross/bias"}
     assert paths(report, "missing") == left | {"speech/ctc/kernel", "speech/ctc/bias"}
@@ -156,30 +150,28 @@ def test_a_joint_model_is_taken_whole_but_for_words(tmp_path, own):
 
 
 def test_embeddings_are_taken_where_a_rule_names_them(tmp_path, own):
-    made = joint()
-    params, report = filled(
-        save(tmp_path / "joint.pt", made.tensors), own, rules=("text", "decoder")
-    )
-    words = made.tensors["encoder.text_encoder.embed_tokens.weight"]
+    tensors = joint()
+    params, report = filled(save(tmp_path / "joint.pt", tensors), own, rules=("text", "decoder"))
+    words = tensors["encoder.text_encoder.embed_tokens.weight"]
     np.testing.assert_array_equal(params["text/embedding/embedding"], words)
     assert "shared/layer/heads/key/bias" in paths(report, "no_rule")
 
 
 def test_a_text_translator_and_a_recogniser_fill_their_parts(tmp_path, own):
-    mt = Fairseq().text("encoder", words=999).decoder("decoder")
-    params, report = filled(save(tmp_path / "mt.pt", mt.tensors), own)
+    mt = filled_at_random(text("encoder", words=999) | decoder("decoder"))
+    params, report = filled(save(tmp_path / "mt.pt", mt), own)
     taken = paths(report, "transferred")
     assert {path.split("/")[0] for path in taken} == {"text", "shared", "decoder"}
-    wanted = mt.tensors["encoder.layers.2.fc1.weight"].T
+    wanted = mt["encoder.layers.2.fc1.weight"].T
     np.testing.assert_array_equal(params["shared/layer/feed_forward/inner/kernel"][1], wanted)
-    asr = Fairseq().speech("encoder", layers=12, channels=99).decoder("decoder", layers=6)
-    params, report = filled(save(tmp_path / "asr.pt", asr.tensors), own)
+    asr = filled_at_random(speech("encoder", 12, channels=99) | decoder("decoder", layers=6))
+    params, report = filled(save(tmp_path / "asr.pt", asr), own)
     assert paths(report, "wrong_shape") == {
         "speech/subsampling/conv0/kernel",
         "speech/subsampling/conv0/bias",
         "speech/subsampling/conv1/kernel",
     }
-    wanted = asr.tensors["encoder.transformer_layers.11.fc1.weight"].T
+    wanted = asr["encoder.transformer_layers.11.fc1.weight"].T
     np.testing.assert_array_equal(params["shared/layer/feed_forward/inner/kernel"][1], wanted)
     assert any("(the first 2 of 6 layers)" in line for line in report["transferred"])
 
@@ -187,7 +179,7 @@ def test_a_text_translator_and_a_recogniser_fill_their_parts(tmp_path, own):
 def test_no_code_of_the_file_is_run(tmp_path, own):
     struck = tmp_path / "struck"
     evil = Call(Global("os", "system"), f"touch {struck}")
-    path = save(tmp_path / "evil.pt", joint().tensors, cfg=evil)
+    path = save(tmp_path / "evil.pt", joint(), cfg=evil)
     _, report = filled(path, own)
     assert report["transferred"] and not struck.exists()
 
@@ -200,14 +192,13 @@ def test_other_and_damaged_files_get_a_sentence(tmp_path, own):
     (tmp_path / "old.pt").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")
     with pytest.raises(WeightsError, match=r"PyTorch 1\.6"):
         load_fairseq(tmp_path / "old.pt", paths_of)
-    whole = save(tmp_path / "cut.pt", joint().tensors).read_bytes()
+    whole = save(tmp_path / "cut.pt", joint()).read_bytes()
     (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(WeightsError, match="copy the file again"):
         load_fairseq(tmp_path / "cut.pt", paths_of)
-    gap = {n: t for n, t in joint().tensors.items() if "text_encoder.layers.1" not in n}
+    gap = {n: t for n, t in joint().items() if "text_encoder.layers.1" not in n}
     with pytest.raises(WeightsError, match=r"layers under encoder\.text_encoder\.layers"):
         load_fairseq(save(tmp_path / "gap.pt", gap), paths_of)
-    wide = Fairseq().text("encoder")
-    wide.tensors = {n: np.tile(t, 2) for n, t in wide.tensors.items()}
+    wide = {n: np.tile(t, 2) for n, t in filled_at_random(text("encoder")).items()}
     with pytest.raises(ConfigError, match="no parameter of a size"):
-        filled(save(tmp_path / "wide.pt", wide.tensors), own)
+        filled(save(tmp_path / "wide.pt", wide), own)

@@ -9,6 +9,7 @@ Rows of a batch may have prompts of different lengths: a shorter one stands to t
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -88,7 +89,8 @@ class EncoderLayer(nn.Module):
     def __call__(self, x: Array, lengths: Array | None = None) -> Array:
         given = self.project(x)
         if lengths is None:
-            attended = jax.lax.platform_dependent(*given, cpu=_attend_by_head, default=_attend_all)
+            at_once = partial(attend_view, view=View())
+            attended = jax.lax.platform_dependent(*given, cpu=_attend_by_head, default=at_once)
         else:
             attended = attend_view(*given, View(lengths=lengths))
         return self.after_attention(x, attended)
@@ -103,10 +105,6 @@ class EncoderLayer(nn.Module):
         """Finish the layer, given the attention output; training is no different."""
         x = x + self.attention.merge(attended)
         return x + self.forward(self.forward_norm(x))
-
-
-def _attend_all(query: Array, key: Array, value: Array) -> Array:
-    return attend_view(query, key, value, View())
 
 
 def _attend_by_head(query: Array, key: Array, value: Array) -> Array:

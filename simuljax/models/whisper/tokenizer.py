@@ -81,11 +81,6 @@ def pieces(text: str) -> list[str]:
     return _PIECE.findall(text)
 
 
-def encode(text: str, ranks: Mapping[bytes, int]) -> list[int]:
-    """Return the ids of a text."""
-    return [i for piece in pieces(text) for i in _merge(piece.encode("utf-8"), ranks)]
-
-
 def _merge(piece: bytes, ranks: Mapping[bytes, int], below: float = math.inf) -> list[int]:
     """Return the ids of a piece, of those below a rank."""
     if ranks.get(piece, below) < below:
@@ -258,7 +253,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; what looks like a special token is spelt as text."""
-        return encode(text, self.ranks)
+        return [i for piece in pieces(text) for i in _merge(piece.encode("utf-8"), self.ranks)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, those that are not text left out.

@@ -321,14 +321,12 @@ def load(
         heads, multilingual = PUBLISHED[known].alignment_heads, None
     else:
         heads, multilingual = _generation(checkpoint.path, sizes)
-    config = Config(
-        dimensions=sizes, alignment_heads=heads, dtype=dtype, name=known or _name(checkpoint.path)
-    )
+    name = known or _name(checkpoint.path)
+    config = Config(dimensions=sizes, alignment_heads=heads, dtype=dtype, name=name)
+    tokens = _vocabulary(checkpoint, vocabulary)
     return Whisper(
         model=Model(params=parameters(checkpoint, config), config=config),
-        tokenizer=make_tokenizer(
-            _vocabulary(checkpoint, vocabulary), sizes.vocabulary, multilingual=multilingual
-        ),
+        tokenizer=make_tokenizer(tokens, sizes.vocabulary, multilingual=multilingual),
     )
 
 
