@@ -1,4 +1,6 @@
-"""Outputs of decoders, and an LSTM decoder (Bahdanau et al. 2015; Nguyen et al. 2021).
+"""Decoders: monotonic Transformer layers (Ma et al. 2020), and LSTMs (Nguyen et al. 2021).
+
+An LSTM decoder (Bahdanau et al. 2015) computes
 
     context[t] = attention(h_1[t-1], states)
     h_1[t] = LSTM_1([embedding(y[t-1]); context[t]]),  h_l[t] = LSTM_l(h_(l-1)[t])
@@ -19,7 +21,7 @@ from jax import Array
 
 from simuljax.config.model import ModelConfig
 from simuljax.nn.attention import AdditiveAttention, Past, Seen
-from simuljax.nn.layers import Dropout
+from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, scan_layers
 from simuljax.nn.monotonic import (
     Memory,
     Reading,
@@ -30,7 +32,7 @@ from simuljax.nn.monotonic import (
     whole_source,
 )
 from simuljax.nn.recurrent import Cell, LSTMCell, blank
-from simuljax.nn.transformer import LayerState, LayerStep
+from simuljax.nn.transformer import DecoderLayer, LayerState, LayerStep
 
 
 @flax.struct.dataclass
@@ -49,6 +51,64 @@ class Attempt:
     layers: LayerStep  # a leading axis over layers
 
 
+class Decoder(nn.Module):
+    """Monotonic decoder layers between embeddings and logits."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        c, width = self.config, self.config.width_of_decoder
+        self.embedding = embedding(c.target_vocabulary, width)
+        self.layer = DecoderLayer(width, c.monotonic)
+        self.dropout, self.norm = Dropout(c.width.dropout), layer_norm(c.width)
+        if c.output == "own":
+            self.output = nn.Dense(c.target_vocabulary, use_bias=False, dtype=c.width.dtype)
+
+    def __call__(self, prefix: Array, sources: Sequence[Source], *, train: bool) -> list[Decoded]:
+        x = embed_positions(self.embedding(prefix))
+        x = self.dropout(jnp.concatenate([x] * len(sources)), deterministic=not train)
+
+        def body(layer: DecoderLayer, x: Array, _: None) -> tuple[Array, list[Reading]]:
+            return layer(x, sources, train=train)
+
+        unroll = self.config.width.unroll
+        x, readings = scan_layers(self.layer, self.config.decoder_layers, body, x, unroll=unroll)
+        logits = jnp.split(self.logits(self.norm(x)), len(sources))
+        pairs = zip(logits, readings, strict=True)
+        return [Decoded(logits=own, reading=reading) for own, reading in pairs]
+
+    def remember(self, states: Array, keys: Array) -> Memory:
+        """Project the source by every layer, layers first."""
+
+        def body(layer: DecoderLayer, _: None, __: None) -> tuple[None, Memory]:
+            return None, layer.cross.remember(states, keys)
+
+        return scan_layers(self.layer, self.config.decoder_layers, body, None)[1]
+
+    def attempt(
+        self,
+        tokens: Array,
+        position: Array,
+        state: LayerState,
+        progress: SourceProgress,
+        selection: Selection,
+    ) -> Attempt:
+        """Decode tokens [B, T] from `position` [B] on; `state` has the layers first."""
+        target = position[:, None] + jnp.arange(tokens.shape[1])
+        x = embed_positions(self.embedding(tokens), target)
+
+        def body(layer: DecoderLayer, x: Array, state: LayerState) -> tuple[Array, LayerStep]:
+            return layer.step(x, state, progress, selection, target=target)
+
+        count, unroll = self.config.decoder_layers, self.config.width.unroll
+        x, layers = scan_layers(self.layer, count, body, x, state, unroll=unroll)
+        return Attempt(logits=self.logits(self.norm(x)), layers=layers)
+
+    def logits(self, x: Array) -> Array:
+        """Return scores of every token, from the last layer's states."""
+        return self.output(x) if self.config.output == "own" else self.embedding.attend(x)
+
+
 class RecurrentDecoder(nn.Module):
     """Embeddings, LSTMs of `width.hidden` units with attention to the source, logits."""
 
@@ -64,14 +124,14 @@ class RecurrentDecoder(nn.Module):
         self.output = nn.Dense(c.target_vocabulary, dtype=width.dtype)
 
     def __call__(self, prefix: Array, sources: Sequence[Source], *, train: bool) -> list[Decoded]:
-        return [self._decode(prefix, source, train=train) for source in sources]
-
-    def _decode(self, prefix: Array, source: Source, *, train: bool) -> Decoded:
-        seen = self._see(self.remember(source.states, source.decisions.keys), source.lengths)
-        start = self._blank(prefix.shape[0], seen.key)
-        logits, *_ = self._run(prefix, start, seen, train=train)
-        reading = whole_source((1, prefix.shape[0], 1, prefix.shape[1]), source)
-        return Decoded(logits=logits, reading=reading)
+        decoded = []
+        for source in sources:
+            seen = self._see(self.remember(source.states, source.decisions.keys), source.lengths)
+            start = self._blank(prefix.shape[0], seen.key)
+            logits, *_ = self._run(prefix, start, seen, train=train)
+            reading = whole_source((1, prefix.shape[0], 1, prefix.shape[1]), source)
+            decoded.append(Decoded(logits=logits, reading=reading))
+        return decoded
 
     def remember(self, states: Array, keys: Array) -> Memory:
         """Project states [B, K, D] for the attention; layers and heads are one each."""

@@ -18,7 +18,7 @@ from jax import Array
 
 from simuljax.config.model import ModelConfig, SpeechConfig
 from simuljax.models.caat import Lattice, TransducerDecoder
-from simuljax.models.decoders import Attempt, Decoded, RecurrentDecoder
+from simuljax.models.decoders import Attempt, Decoded, Decoder, RecurrentDecoder
 from simuljax.models.encoders import (
     Encoded,
     SpeechEncoder,
@@ -34,21 +34,17 @@ from simuljax.models.streaming import (
     init_stream,
 )
 from simuljax.nn.attention import Past
-from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, real, scan_layers
+from simuljax.nn.layers import real
 from simuljax.nn.monotonic import (
     Decisions,
     Memory,
-    Reading,
-    Selection,
     Source,
-    SourceProgress,
     at_triggers,
     every_state,
     fixed_windows,
     word_points,
 )
 from simuljax.nn.subsampling import STRIDE
-from simuljax.nn.transformer import DecoderLayer, LayerState, LayerStep
 from simuljax.ops import label_triggers
 
 
@@ -210,61 +206,3 @@ def init_past(c: ModelConfig, batch: int, room: int) -> Past:
         heads, dims, dtype = 1, width.hidden, "float32"
     shape = (layers, batch, room, heads, dims)
     return Past(key=jnp.zeros(shape, dtype), value=jnp.zeros(shape, dtype))
-
-
-class Decoder(nn.Module):
-    """Monotonic decoder layers between embeddings and logits."""
-
-    config: ModelConfig
-
-    def setup(self) -> None:
-        c, width = self.config, self.config.width_of_decoder
-        self.embedding = embedding(c.target_vocabulary, width)
-        self.layer = DecoderLayer(width, c.monotonic)
-        self.dropout, self.norm = Dropout(c.width.dropout), layer_norm(c.width)
-        if c.output == "own":
-            self.output = nn.Dense(c.target_vocabulary, use_bias=False, dtype=c.width.dtype)
-
-    def __call__(self, prefix: Array, sources: Sequence[Source], *, train: bool) -> list[Decoded]:
-        x = embed_positions(self.embedding(prefix))
-        x = self.dropout(jnp.concatenate([x] * len(sources)), deterministic=not train)
-
-        def body(layer: DecoderLayer, x: Array, _: None) -> tuple[Array, list[Reading]]:
-            return layer(x, sources, train=train)
-
-        unroll = self.config.width.unroll
-        x, readings = scan_layers(self.layer, self.config.decoder_layers, body, x, unroll=unroll)
-        logits = jnp.split(self.logits(self.norm(x)), len(sources))
-        pairs = zip(logits, readings, strict=True)
-        return [Decoded(logits=own, reading=reading) for own, reading in pairs]
-
-    def remember(self, states: Array, keys: Array) -> Memory:
-        """Project the source by every layer, layers first."""
-
-        def body(layer: DecoderLayer, _: None, __: None) -> tuple[None, Memory]:
-            return None, layer.cross.remember(states, keys)
-
-        return scan_layers(self.layer, self.config.decoder_layers, body, None)[1]
-
-    def attempt(
-        self,
-        tokens: Array,
-        position: Array,
-        state: LayerState,
-        progress: SourceProgress,
-        selection: Selection,
-    ) -> Attempt:
-        """Decode tokens [B, T] from `position` [B] on; `state` has the layers first."""
-        target = position[:, None] + jnp.arange(tokens.shape[1])
-        x = embed_positions(self.embedding(tokens), target)
-
-        def body(layer: DecoderLayer, x: Array, state: LayerState) -> tuple[Array, LayerStep]:
-            return layer.step(x, state, progress, selection, target=target)
-
-        count, unroll = self.config.decoder_layers, self.config.width.unroll
-        x, layers = scan_layers(self.layer, count, body, x, state, unroll=unroll)
-        return Attempt(logits=self.logits(self.norm(x)), layers=layers)
-
-    def logits(self, x: Array) -> Array:
-        """Return scores of every token, from the last layer's states."""
-        return self.output(x) if self.config.output == "own" else self.embedding.attend(x)
