@@ -239,14 +239,13 @@ def test_a_long_stream_costs_the_same_and_sees_the_same(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_bfloat16_is_near(kind):
-    model, random = Model(small(kind, dtype="bfloat16")), np.random.default_rng(8)
+def test_bfloat16_is_near():
+    model, random = Model(small(KINDS[1], dtype="bfloat16")), np.random.default_rng(8)
     features, lengths = utterances(random, 2, 40)
     difference, state = differences(model, random, features, lengths, model.start(2))
     assert difference < 0.1
     assert state.left.key.dtype == jnp.bfloat16
-    assert state.pretrained is None or state.pretrained.key.dtype == jnp.bfloat16
+    assert state.pretrained.key.dtype == jnp.bfloat16
 
 
 def test_an_encoder_of_whole_utterances_has_no_stream():

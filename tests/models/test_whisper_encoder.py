@@ -258,11 +258,10 @@ def test_weights_of_a_file_and_of_a_run_fill_it(file):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["whisper", "streaming_whisper"])
-def test_a_joint_model_is_updated_and_only_what_is_not_frozen(kind):
+def test_a_joint_model_is_updated_and_only_what_is_not_frozen():
     frozen = (RateFactor(part="speech/whisper"),)
     optimiser = Optimiser(learning_rate=0.1, warmup=0, factors=frozen)
-    base = small.translator(speech=dataclasses.replace(CHUNKED, kind=kind))
+    base = small.translator(speech=CHUNKED)
     config = dataclasses.replace(base, width=dataclasses.replace(base.width, dtype="bfloat16"))
     objective = dataclasses.replace(small.objective(), features=WHISPER_MEL)
     update = small.update(config, optimiser, objective=objective, statistics=neutral(80))
