@@ -23,11 +23,8 @@ LOCKED = re.findall(r"^(\S.*?)((?: \\\n    --hash=sha256:\w{64})+)$", LOCK_TEXT,
 LOCK = [Requirement(pin) for pin, _ in LOCKED]
 
 
-def test_the_version_is_declared_once():
+def test_the_version_is_declared_once_and_in_the_changelog():
     assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
-
-
-def test_the_changelog_knows_this_version():
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert re.search(rf"^## \[{re.escape(simuljax.__version__)}\]", changelog, re.MULTILINE)
 
@@ -65,17 +62,9 @@ def test_the_wheel_is_small_and_has_the_packages_with_their_data(wheel):
         "simuljax",
         "data_pipelines",
     }
-    kept = subprocess.run(
-        ["git", "ls-files", "simuljax", "data_pipelines"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    listed = ["git", "ls-files", "simuljax", "data_pipelines"]
+    kept = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
     assert set(kept.stdout.split()) <= set(names)
-
-
-def test_the_wheel_says_which_version_it_is(wheel):
     metadata = ZipFile(wheel).read(f"simuljax-{simuljax.__version__}.dist-info/METADATA").decode()
     assert f"\nVersion: {simuljax.__version__}\n" in metadata
 
@@ -115,10 +104,7 @@ def test_importing_never_reaches_for_tensorflow():
 
 def test_importing_the_bare_package_is_free():
     assert trapped("simuljax", "jax", "numpy", "flax", "tensorflow") == ""
-
-
-def test_the_trap_closes():
-    assert "numpy was imported" in trapped("jax", "numpy")
+    assert "numpy was imported" in trapped("jax", "numpy"), "the trap does not close"
 
 
 def test_no_file_is_long():
