@@ -16,12 +16,11 @@ from simuljax.config.options import from_options, given_options, options_in, opt
 from simuljax.decode.policies import Consensus, Policy, PolicyError
 from simuljax.decode.repetition import Stammer
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
-from simuljax.serve.audio_io import input_devices
 from simuljax.serve.bundled import DEFAULT, NAME, parts_of, target_language
 from simuljax.serve.cascade import RECOGNISING, check_translator
 from simuljax.serve.live import LiveOptions, check_options, check_sound_file, check_source
 from simuljax.serve.live import run as run_live
-from simuljax.serve.pipeline import LiveError
+from simuljax.serve.pipeline import LiveError, input_devices
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.stream import Stream
 from simuljax.serve.translator import is_whisper, load

@@ -9,13 +9,11 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Literal
 
-import numpy as np
 import tyro
 
 from simuljax.audio import RATE, read_audio
@@ -29,19 +27,26 @@ from simuljax.decode.policies import (
     Policy,
 )
 from simuljax.eval.logs import write_records
-from simuljax.serve import audio_io
-from simuljax.serve.audio_io import Pace, check_microphone
 from simuljax.serve.outputs import (
-    Display,
-    Keys,
+    PlainText,
     Screen,
     Speaker,
     clock,
     display_for,
+    keyboard,
     log_record,
     subtitle_file,
 )
-from simuljax.serve.pipeline import LiveError, Pipeline, Progress
+from simuljax.serve.pipeline import (
+    LiveError,
+    Pace,
+    Pipeline,
+    Sound,
+    check_microphone,
+    microphone,
+    sound_file,
+    standard_input,
+)
 from simuljax.serve.stream import Stream
 from simuljax.serve.whisper import WhisperStreaming
 from simuljax.voice import Espeak, Hibari, Http, Player, Voice, voice_for
@@ -193,18 +198,20 @@ def _check_voice(options: LiveOptions) -> None:
     if options.voice in (None, "espeak") and options.to is None:
         raise LiveError("speech output needs the language of the translation: add --to de")
     if options.voice == "http":
-        make_voice(options)  # checks the key; no request is sent
+        _voice(options)  # checks the key; no request is sent
 
 
-def make_voice(options: LiveOptions) -> Voice:
+def _voice(options: LiveOptions) -> Voice:
     """Return the voice that was asked for, or the default of the language."""
-    if options.voice == "hibari":
-        return Hibari()
     if options.voice == "http":
-        assert options.voice_name is not None
-        return Http(voice=options.voice_name, url=options.voice_url)
-    assert options.to is not None
-    return Espeak(options.to) if options.voice == "espeak" else voice_for(options.to)
+        return Http(voice=options.voice_name or "", url=options.voice_url)
+    if options.voice == "hibari":
+        voice = Hibari()
+    else:
+        to = options.to or ""
+        voice = Espeak(to) if options.voice == "espeak" else voice_for(to)
+    voice.speak("one")  # loads the engine
+    return voice
 
 
 def run(
@@ -214,7 +221,7 @@ def run(
 
     Keys change the settings of Whisper, and plain text has a line per commit of its segments.
     """
-    source, voice = _source(options), _loaded_voice(options)
+    source, voice = _source(options), _voice(options) if options.speaks else None
     player = Player(voice.rate) if voice and options.play else None
     stream, speaker = load(), None  # last: it takes longest
     controls = Controls(stream, settings) if settings else None
@@ -227,7 +234,7 @@ def run(
         try:
             pipeline.start()
             line_per = "commit" if controls else "recording"
-            display = display_for(sys.stdout, timeline=options.timeline, line_per=line_per)
+            display = display_for(sys.stdout, "word" if options.timeline else line_per)
             _follow(pipeline, controls, display)
         finally:
             _write_outputs(options, pipeline)
@@ -240,92 +247,73 @@ def run(
         raise pipeline.error
 
 
-def _source(options: LiveOptions) -> Generator[np.ndarray, None, None]:
+def _source(options: LiveOptions) -> Sound:
     chunk = round(TICK_S * RATE)
     if options.mic:
-        return audio_io.microphone(chunk, options.device_id)
+        return microphone(chunk, options.device_id)
     if options.audio == "-":
-        return audio_io.standard_input(chunk)
-    assert options.audio is not None
-    return audio_io.sound_file(options.audio, chunk, options.source_pace)
+        return standard_input(chunk)
+    return sound_file(options.audio or "", chunk, options.source_pace)
 
 
-def _loaded_voice(options: LiveOptions) -> Voice | None:
-    if not options.speaks:
-        return None
-    voice = make_voice(options)
-    if not isinstance(voice, Http):
-        voice.speak("one")  # loads the engine
-    return voice
-
-
-def _follow(pipeline: Pipeline, controls: "Controls | None", display: Display) -> None:
+def _follow(pipeline: Pipeline, controls: "Controls | None", display: Screen | PlainText) -> None:
     """Show the progress and obey keys and signals until the end."""
     shown, done, leaving, warned, warning = 0, False, False, False, None
+    on_screen = isinstance(display, Screen)
     with contextlib.ExitStack() as stack:
-        interrupt = stack.enter_context(Interrupt())
-        keys = stack.enter_context(Keys()) if isinstance(display, Screen) else None
+        interrupted = stack.enter_context(_interrupts())
+        pressed = stack.enter_context(keyboard()) if on_screen else None
+        usual = f"{controls.help}  q finish" if controls else "q finish"
         stack.callback(display.close)
         while not done:
             done = pipeline.wait(TICK_S)
-            pressed = keys.pressed() if keys else ""
+            keys = pressed() if pressed else ""
             if controls is not None:
-                controls.press(pressed)
-            if not leaving and (interrupt.requested or "q" in pressed):
+                controls.press(keys)
+            if not leaving and (interrupted or "q" in keys):
                 leaving = True
                 pipeline.finish()
-            words, progress = pipeline.words[shown:], pipeline.progress()
+            words = pipeline.words[shown:]
             shown += len(words)
-            warning = few_words(progress, shown)
-            status = controls.status if controls else ""
-            help = _FINISHING if leaving else warning or _help(controls, keys)
-            display.show(words, progress, status, help)
-            if warning and not warned and keys is None:
+            warning = few_words(pipeline, shown)
+            help = _FINISHING if leaving else warning or (usual if pressed else "Ctrl-C finishes")
+            display.show(words, pipeline, controls.status if controls else "", help)
+            if warning and not warned and not on_screen:
                 warned = True
                 print(f"simuljax: {warning}", file=sys.stderr)
-    warning = few_words(pipeline.progress(), shown, ended=pipeline.error is None)
+    warning = few_words(pipeline, shown, ended=pipeline.error is None)
     if warning and not warned:  # the screen has shown it; its last line is gone
         print(f"simuljax: {warning}", file=sys.stderr)
 
 
-def few_words(progress: Progress, words: int, *, ended: bool = False) -> str | None:
+def few_words(pipeline: Pipeline, words: int, *, ended: bool = False) -> str | None:
     """Return a warning if minutes of sound gave hardly any words, or all of it gave none."""
-    seconds = progress.recorded_s
+    seconds = pipeline.recorded_s
     patience_s = _WARN_NONE_AFTER_S if ended and not words else _WARN_AFTER_S
     if seconds < patience_s or words * _SECONDS_PER_WORD >= seconds:
         return None
     return (
-        f"{words} words in {clock(seconds)} of sound (loudest {progress.loudest_db:.0f} dB): check "
+        f"{words} words in {clock(seconds)} of sound (loudest {pipeline.loudest_db:.0f} dB): check "
         "the sound, its language and the model"
     )
 
 
-def _help(controls: "Controls | None", keys: Keys | None) -> str:
-    if keys is None or not keys.available:
-        return "Ctrl-C finishes"
-    return f"{controls.help}  q finish" if controls else "q finish"
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Give the list that the first Ctrl-C or SIGTERM is put in; the second one interrupts."""
+    noted: list[int] = []
 
-
-class Interrupt:
-    """Note the first Ctrl-C or SIGTERM; raise `KeyboardInterrupt` at the second."""
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        self.requested = False
-
-    def __enter__(self) -> "Interrupt":
-        self._before = [signal.signal(number, self._note) for number in self.SIGNALS]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in zip(self.SIGNALS, self._before, strict=True):
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+    def note(number: int, _: object) -> None:
+        if noted:
             raise KeyboardInterrupt
-        self.requested = True
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _write_outputs(options: LiveOptions, pipeline: Pipeline) -> None:
@@ -347,7 +335,14 @@ class Controls:
 
     @property
     def status(self) -> str:
-        return f"{describe(self.settings.policy)}  window {self.settings.window_s:g} s"
+        """Return the policy's name, its number and what is not the default; the window."""
+        policy = self.settings.policy
+        parts = [
+            f"{value:.2f}" if isinstance(value, float) else str(value)
+            for field in fields(policy)
+            if (value := getattr(policy, field.name)) != field.default or field.name in _NUMBERS
+        ]
+        return f"{' '.join([policy.name, *parts])}  window {self.settings.window_s:g} s"
 
     def press(self, keys: str) -> None:
         """Change the settings from the next window on; ignore other keys."""
@@ -361,18 +356,18 @@ def after_key(settings: WhisperStreaming, key: str) -> WhisperStreaming:
     """Return the settings after a key."""
     match key:
         case "p":
-            return replace(settings, policy=next_policy(settings.policy))
+            return replace(settings, policy=_next_policy(settings.policy))
         case "+" | "=":  # one key, with and without shift
-            return replace(settings, policy=step_policy(settings.policy, 1))
+            return replace(settings, policy=_step_policy(settings.policy, 1))
         case "-" | "_":
-            return replace(settings, policy=step_policy(settings.policy, -1))
+            return replace(settings, policy=_step_policy(settings.policy, -1))
         case "w":
             short, long = _WINDOWS_S
             return replace(settings, window_s=long if settings.window_s == short else short)
     return settings
 
 
-def next_policy(policy: Policy) -> Policy:
+def _next_policy(policy: Policy) -> Policy:
     """Return the policy after this one; a threshold is kept where both have one."""
     place = _POLICIES.index(type(policy)) if type(policy) in _POLICIES else -1
     following = _POLICIES[(place + 1) % len(_POLICIES)]
@@ -381,20 +376,10 @@ def next_policy(policy: Policy) -> Policy:
     return following()
 
 
-def step_policy(policy: Policy, sign: int) -> Policy:
+def _step_policy(policy: Policy, sign: int) -> Policy:
     """Return the policy with its number one step up or down, within its range."""
     for name, (step, low, high) in _NUMBERS.items():
         if hasattr(policy, name):
             value = round(getattr(policy, name) + sign * step, 2)
             return replace(policy, **{name: min(max(value, low), high)})
     return policy
-
-
-def describe(policy: Policy) -> str:
-    """Return the name of a policy, its number and what is not the default."""
-    parts = [
-        f"{value:.2f}" if isinstance(value, float) else str(value)
-        for field in fields(policy)
-        if (value := getattr(policy, field.name)) != field.default or field.name in _NUMBERS
-    ]
-    return " ".join([policy.name, *parts])

@@ -6,6 +6,8 @@ country can do for you ask what you can             <- committed words, then (di
 p policy  +/- threshold  w window  q finish
 """
 
+import contextlib
+import itertools
 import json
 import os
 import select
@@ -13,17 +15,17 @@ import termios
 import textwrap
 import time
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, Protocol, TextIO
+from typing import Literal, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from simuljax.eval.logs import Record
-from simuljax.serve.pipeline import Progress
+from simuljax.serve.pipeline import Pipeline
 from simuljax.serve.stream import Word
 from simuljax.text.sentences import ends_sentence
 from simuljax.voice import Placed, Player, Timeline, Voice
@@ -105,8 +107,7 @@ def subtitles(words: Sequence[Word]) -> Iterator[tuple[float, float, str]]:
         text = " ".join(word.text for word in group)
         start_s = max(group[-1].delay_ms / 1000, end_s)
         end_s = start_s + min(max(len(text) / _CHARACTERS_PER_S, _SHORTEST_S), _LONGEST_S)
-        lines = textwrap.wrap(text, _LINE, break_on_hyphens=False)
-        yield start_s, end_s, "\n".join(lines)
+        yield start_s, end_s, "\n".join(_wrapped(text))
 
 
 def _groups(words: Sequence[Word]) -> Iterator[list[Word]]:
@@ -115,7 +116,7 @@ def _groups(words: Sequence[Word]) -> Iterator[list[Word]]:
     for word in words:
         text = " ".join(w.text for w in (*group, word))
         if group and (
-            len(textwrap.wrap(text, _LINE, break_on_hyphens=False)) > _LINES
+            len(_wrapped(text)) > _LINES
             or word.delay_ms - group[0].delay_ms > _SPAN_S * 1000
             or ends_sentence(group[-1].text)
         ):
@@ -124,6 +125,10 @@ def _groups(words: Sequence[Word]) -> Iterator[list[Word]]:
         group.append(word)
     if group:
         yield group
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _LINE, break_on_hyphens=False)
 
 
 def _clock(seconds: float, mark: str) -> str:
@@ -143,63 +148,34 @@ def log_record(words: Sequence[Word], source: str, recorded_s: float) -> Record:
     )
 
 
-class Display(Protocol):
-    """Where committed words and the state of the pipeline are shown."""
-
-    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None: ...
-    def close(self) -> None: ...
-
-
-def display_for(
-    out: TextIO, *, timeline: bool = False, line_per: Literal["commit", "recording"] = "recording"
-) -> Display:
-    """Return the display that fits the output: a terminal is redrawn, all else gets plain text."""
-    if timeline:
-        return Timetable(out)
-    if out.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return Screen(out)
-    return PlainText(out, line_per)
-
-
 class PlainText:
-    """Committed words alone, for files and pipes: a line per commit, or all on one line."""
+    """Committed words alone, for files and pipes: on one line, or a line per commit or word.
 
-    def __init__(self, out: TextIO, line_per: Literal["commit", "recording"]):
-        self.out, self.line_per = out, line_per
-        self._separator = ""
-
-    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
-        commits: dict[float, list[str]] = {}
-        for word in words:
-            commits.setdefault(word.delay_ms, []).append(word.text)
-        for texts in commits.values():
-            print(self._separator + " ".join(texts), end="", file=self.out, flush=True)
-            self._separator = " "
-            if self.line_per == "commit":
-                self.close()
-
-    def close(self) -> None:
-        if self._separator or self.line_per == "recording":
-            print(file=self.out, flush=True)
-        self._separator = ""
-
-
-class Timetable:
-    """A line for every word: the sound before it and the time until it was written."""
+    The line of a word has the sound before it and the time until it was written.
+    """
 
     HEADER = "    delay_ms   elapsed_ms  word"
 
-    def __init__(self, out: TextIO):
-        self.out = out
-        print(self.HEADER, file=out, flush=True)
+    def __init__(self, out: TextIO, line_per: Literal["word", "commit", "recording"]):
+        self.out, self.line_per = out, line_per
+        self._separator = ""
+        if line_per == "word":
+            print(self.HEADER, file=out, flush=True)
 
-    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
-        for word in words:
-            line = f"{word.delay_ms:12.0f} {word.elapsed_ms:12.0f}  {word.text}"
-            print(line, file=self.out, flush=True)
+    def show(self, words: Sequence[Word], pipeline: Pipeline, settings: str, help: str) -> None:
+        if self.line_per == "word":
+            for word in words:
+                line = f"{word.delay_ms:12.0f} {word.elapsed_ms:12.0f}  {word.text}"
+                print(line, file=self.out, flush=True)
+            return
+        for _, commit in itertools.groupby(words, lambda word: word.delay_ms):
+            text = self._separator + " ".join(word.text for word in commit)
+            print(text, end="\n" if self.line_per == "commit" else "", file=self.out, flush=True)
+            self._separator = " " if self.line_per == "recording" else ""
 
     def close(self) -> None:
-        """Do nothing: every line is complete."""
+        if self.line_per == "recording":
+            print(file=self.out, flush=True)
 
 
 class Screen:
@@ -218,17 +194,18 @@ class Screen:
         self._line = ""  # committed words of the last line
         self._shown: tuple[str, ...] = ()
 
-    def show(self, words: Sequence[Word], progress: Progress, settings: str, help: str) -> None:
+    def show(self, words: Sequence[Word], pipeline: Pipeline, settings: str, help: str) -> None:
         text = Text(" ".join([self._line, *(printable(word.text) for word in words)]).strip())
         *full, last = text.wrap(self.console, self.console.width) or [Text()]
         self._line = last.plain.rstrip()
-        shown = (self._line, printable(progress.pending).strip(), status(progress, settings), help)
+        pending = printable(pipeline.stream.pending).strip()
+        shown = (self._line, pending, status(pipeline, settings), help)
         if not full and shown == self._shown:
             return
         self._shown = shown
         for line in full:
             self.console.print(line)
-        whole = Text(f"{self._line} ".lstrip()) + Text(shown[1], "dim")
+        whole = Text(f"{self._line} ".lstrip()) + Text(pending, "dim")
         lines = whole.wrap(self.console, self.console.width)[:_TEXT_LINES]
         below = Text("\n".join(shown[2:]), no_wrap=True, overflow="crop")
         self.live.update(Group(*lines, below), refresh=True)
@@ -240,22 +217,26 @@ class Screen:
         self._line = ""
 
 
-def status(progress: Progress, settings: str) -> str:
-    """Return the level, the time, the lag, the length of the speech and the settings."""
+def display_for(
+    out: TextIO, line_per: Literal["word", "commit", "recording"] = "recording"
+) -> Screen | PlainText:
+    """Return a display that fits: a terminal is redrawn, all else and tables get plain text."""
+    if line_per != "word" and out.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return Screen(out)
+    return PlainText(out, line_per)
+
+
+def status(pipeline: Pipeline, settings: str) -> str:
+    """Return the level from -60 dB to full scale, the time, the lag, the speech, the settings."""
+    full = round(_METER_CELLS * min(max(1 - pipeline.level_db / _QUIET_DB, 0.0), 1.0))
     parts = [
-        f"{meter(progress.level_db)} {max(progress.level_db, -99):3.0f} dB",
-        clock(progress.recorded_s),
-        f"lag {progress.lag_s:.1f} s",
+        f"[{'#' * full}{'.' * (_METER_CELLS - full)}] {max(pipeline.level_db, -99):3.0f} dB",
+        clock(pipeline.recorded_s),
+        f"lag {pipeline.lag_s:.1f} s",
+        f"voice {clock(pipeline.speaker.end_s)}" if pipeline.speaker else "",
+        settings,
     ]
-    if progress.spoken_s is not None:
-        parts.append(f"voice {clock(progress.spoken_s)}")
-    return "  ".join(filter(None, [*parts, settings]))
-
-
-def meter(level_db: float) -> str:
-    """Return a bar from -60 dB to full scale."""
-    full = round(_METER_CELLS * min(max(1 - level_db / _QUIET_DB, 0.0), 1.0))
-    return f"[{'#' * full}{'.' * (_METER_CELLS - full)}]"
+    return "  ".join(filter(None, parts))
 
 
 def clock(seconds: float) -> str:
@@ -270,39 +251,32 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-class Keys:
-    """Read keys without Enter; the `with` statement restores the terminal.
+@contextlib.contextmanager
+def keyboard() -> Iterator[Callable[[], str] | None]:
+    """Give a function that returns the keys since its last call, which need no Enter.
 
-    Keys come from the terminal itself, so that standard input may be sound. No key comes without a
-    terminal, or while another process has it. Ctrl-C stays a signal.
+    Keys come from the terminal itself, so that standard input may be sound; it is restored at the
+    end. None without a terminal, or while another process has it. Ctrl-C stays a signal.
     """
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        yield None
+        return
 
-    def __enter__(self) -> "Keys":
-        self._terminal: int | None = None
-        try:
-            terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-        except OSError:
-            return self
+    def pressed() -> str:
+        is_due = select.select([terminal], [], [], 0)[0]
+        return os.read(terminal, 64).decode(errors="ignore") if is_due else ""
+
+    try:
         if os.tcgetpgrp(terminal) != os.getpgrp():
-            os.close(terminal)
-            return self
-        self._before = termios.tcgetattr(terminal)
-        self._terminal = terminal
+            yield None
+            return
+        before = termios.tcgetattr(terminal)
         tty.setcbreak(terminal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._terminal is not None:
-            termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
-            os.close(self._terminal)
-            self._terminal = None
-
-    @property
-    def available(self) -> bool:
-        return self._terminal is not None
-
-    def pressed(self) -> str:
-        """Return the keys since the last call, in order."""
-        if self._terminal is None or not select.select([self._terminal], [], [], 0)[0]:
-            return ""
-        return os.read(self._terminal, 64).decode(errors="ignore")
+        try:
+            yield pressed
+        finally:
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    finally:
+        os.close(terminal)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import termios
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ import soundfile
 from simuljax.audio import RATE, AudioError
 from simuljax.eval.logs import read_records
 from simuljax.serve.live import LiveOptions, few_words, run
-from simuljax.serve.pipeline import Progress
 from tests.serve.live_fakes import ROOT, Model, on_terminal, read_until
 
 SECOND = np.zeros(RATE, np.int16).tobytes()
@@ -155,10 +155,7 @@ def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
     ],
 )
 def test_minutes_of_sound_with_hardly_any_words_are_a_warning(seconds, words, ended, warns):
-    progress = Progress(
-        recorded_s=seconds, settled_s=0, level_db=-9, loudest_db=-71, pending="", spoken_s=None
-    )
-    warning = few_words(progress, words, ended=ended)
+    warning = few_words(SimpleNamespace(recorded_s=seconds, loudest_db=-71), words, ended=ended)
     assert (warning is not None) == warns
     assert warning is None or ("2:00" in warning and "-71 dB" in warning)
 
