@@ -22,8 +22,7 @@ from simuljax.serve.live import LiveOptions, check_options, check_sound_file, ch
 from simuljax.serve.live import run as run_live
 from simuljax.serve.pipeline import LiveError, input_devices
 from simuljax.serve.run import RunError, open_run
-from simuljax.serve.stream import Stream
-from simuljax.serve.translator import is_whisper, load
+from simuljax.serve.translator import Stream, is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 
 # What --offline goes with; the other options are about streams.

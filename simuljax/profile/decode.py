@@ -41,8 +41,7 @@ from simuljax.profile.measure import (
 from simuljax.profile.train import preset
 from simuljax.serve.engine import Behind, Engine, EngineStream
 from simuljax.serve.run_translator import IncrementalBackend
-from simuljax.serve.session import MS, STATE, ReadSession
-from simuljax.serve.stream import Backend
+from simuljax.serve.session import MS, STATE, Backend, ReadSession
 from simuljax.serve.translator import load
 from simuljax.serve.whisper import Guards, WhisperTranslator
 from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn
@@ -166,7 +165,7 @@ def profile_model(config: DecodeProfile, traces: Path | None = None) -> dict[str
     translator = load(config.model)
     settings: dict[str, Any] = {"read_ms": config.read_ms}
     if isinstance(translator, WhisperTranslator):
-        settings["guards"] = Guards(quiet_db=None, steady_db=None)
+        settings["guards"] = Guards(quiet_db=-1e3, steady_db=0.0)
     backend = translator.backend(**settings)
     return {
         **environment(config),

@@ -28,8 +28,7 @@ from simuljax.profile.measure import (
     environment,
     say,
 )
-from simuljax.serve.stream import Stream
-from simuljax.serve.translator import load
+from simuljax.serve.translator import Stream, load
 
 STATM = Path("/proc/self/statm")  # Linux: pages; the second number is those in memory
 PHRASE = 6  # words of the longest phrase that is searched for

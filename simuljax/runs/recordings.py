@@ -21,8 +21,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
 from simuljax.eval.long_form import Segment
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.stream import Word
-from simuljax.serve.translator import Translator
+from simuljax.serve.translator import Translator, Word
 
 STREAMS = 16  # recordings at once
 

@@ -41,9 +41,8 @@ from simuljax.models import whisper
 from simuljax.serve.bundled import bundle_of
 from simuljax.serve.run import Run, RunError
 from simuljax.serve.run_translator import RunTranslator, Streaming, load_run
-from simuljax.serve.session import Session
-from simuljax.serve.stream import Backend, Rows, Stream
-from simuljax.serve.translator import Translator, is_whisper
+from simuljax.serve.session import Backend, Rows, Session
+from simuljax.serve.translator import Stream, Translator, is_whisper
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 from simuljax.serve.whisper.hypothesis import is_punctuation
 from simuljax.text import EOS, UNK, WordStream

@@ -21,8 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from simuljax.audio import RATE
-from simuljax.serve.session import Session
-from simuljax.serve.stream import Backend, Word
+from simuljax.serve.session import Backend, Session, Word
 
 REMEMBERED = 100_000  # READs whose latencies are kept
 
@@ -249,13 +248,10 @@ class Engine:
                 stream = streams[row]
                 if stream is None or stream is not self.streams[row] or stream.done:
                     continue  # the row was given to somebody else meanwhile
-                session, delay = stream.session, stream.session.delay_ms
-                texts = session.commit(result)
-                took_ms = (time.perf_counter() - session.needed.at) * 1e3
+                texts = stream.session.commit(result)
+                took_ms = (time.perf_counter() - stream.session.needed.at) * 1e3
                 self.latencies_ms.append(took_ms)
-                for text in texts:
-                    word = Word(text=text, delay_ms=delay, elapsed_ms=delay + took_ms)
-                    stream.written.append(word)
+                stream.written.extend(stream.session.timed(texts, took_ms))
                 if self.news is not None:
                     self.news.add(stream)
                 self.note(stream)

@@ -47,7 +47,7 @@ from simuljax.serve.pipeline import (
     sound_file,
     standard_input,
 )
-from simuljax.serve.stream import Stream
+from simuljax.serve.translator import Stream
 from simuljax.serve.whisper import WhisperStreaming
 from simuljax.voice import Espeak, Hibari, Http, Player, Voice, voice_for
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +36,7 @@ from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.session import MS, STATE, Read, ReadSession, Session, Tokens
-from simuljax.serve.stream import batch_sizes, batches
-from simuljax.serve.translator import Translator, samples_of
+from simuljax.serve.translator import Translator, batch_sizes, batches, samples_of
 from simuljax.text import EOS, Words, WordStream
 from simuljax.train.run_params import Loaded, Which
 
@@ -46,18 +45,36 @@ NOTHING = Tokens(ids=[], reach=0, finished=False)
 NO_SOUND = Read(samples=np.zeros(0, np.int16), ended=False, anew=True)
 
 
-class IncrementalRows:
-    """Streams whose state stays on the device; every step moves all rows on."""
+class DeviceRows:
+    """Streams whose state stays on the device."""
 
     meanwhile: Callable[[], object] = bool  # called while the device computes
 
-    def __init__(self, backend: "IncrementalBackend", streams: int):
+    def __init__(self, backend: Any, streams: int):
         self.backend, self.streams = backend, streams
         self.state = jax.tree.map(jnp.copy, backend.init(streams))  # a step takes it for itself
 
+    def begin(self, reads: Mapping[int, Read]) -> None:
+        """Let the state have read nothing in the rows where a sentence begins."""
+        anew = [row for row, read in reads.items() if read.anew]
+        if anew:
+            rows = np.full(1 << (len(anew) - 1).bit_length(), self.streams, np.int32)  # few shapes
+            rows[: len(anew)] = anew
+            self.state = self.backend.put(self.state, rows, self.backend.init(1))
+
+    def advance(self, step: Callable[..., Any], *given: Any) -> Events:
+        """Let the device step the state; return the events on the host."""
+        self.state, events = step(self.backend.params, self.state, *given)
+        self.meanwhile()
+        return jax.device_get(events)
+
+
+class IncrementalRows(DeviceRows):
+    """Streams of which every step moves all rows on."""
+
     def step(self, reads: Mapping[int, Read]) -> dict[int, Tokens]:
         """Compute the READs; go on without sound where there is more to write than events hold."""
-        self.state = self.backend.begin(self.state, reads, self.streams)
+        self.begin(reads)
         events = [self._advance(reads)]
         while events[-1].more.any():
             events.append(self._advance({}))
@@ -74,26 +91,21 @@ class IncrementalRows:
             sound[row, : len(read.samples)] = read.samples
             length[row], ended[row] = len(read.samples), read.ended
         chunk: Any = Chunk(sound, length, ended)  # pyright: ignore[reportArgumentType]
-        self.state, events = self.backend.step(self.backend.params, self.state, chunk)
-        self.meanwhile()
-        return jax.device_get(events)
+        return self.advance(self.backend.step, chunk)
 
 
-class ReencodingRows:
+class ReencodingRows(DeviceRows):
     """Streams whose sound is kept on the host; a step encodes those that have a READ."""
 
-    meanwhile: Callable[[], object] = bool  # called while the device computes
-
     def __init__(self, backend: "ReencodingBackend", streams: int):
-        self.backend, self.streams = backend, streams
-        self.state = jax.tree.map(jnp.copy, backend.init(streams))
+        super().__init__(backend, streams)
         self.sound = [np.zeros(0, np.int16)] * streams
         self.sizes = batch_sizes(streams)
 
     def step(self, reads: Mapping[int, Read]) -> dict[int, Tokens]:
         """Compute the READs, as many in a batch as programs are compiled for."""
         most = self.backend.decoder.limits.states * STATE
-        self.state = self.backend.begin(self.state, reads, self.streams)
+        self.begin(reads)
         for row, read in reads.items():
             before = self.sound[row][:0] if read.anew else self.sound[row]
             self.sound[row] = np.concatenate([before, read.samples])
@@ -104,23 +116,17 @@ class ReencodingRows:
                     "read anew each time: raise limits.states, or train the streaming encoder",
                 )
         written = {}
-        for due, size in batches([*reads], self.sizes):
-            events = self._read(due, [reads[row].ended for row in due], size)
+        for due, count in batches([*reads], self.sizes):
+            lengths = [len(self.sound[row]) for row in due]
+            sound = np.zeros((count, padded_size(max(lengths))), np.int16)
+            rows, length = np.full(count, self.streams, np.int32), np.zeros(count, np.int32)
+            ended = np.zeros(count, bool)
+            for place, row in enumerate(due):
+                sound[place, : lengths[place]] = self.sound[row]
+                rows[place], length[place], ended[place] = row, lengths[place], reads[row].ended
+            events = self.advance(self.backend.read, rows, sound, length, ended)
             written |= {row: _joined([events.row(place)]) for place, row in enumerate(due)}
         return written
-
-    def _read(self, due: list[int], over: list[bool], count: int) -> Events:
-        lengths = [len(self.sound[row]) for row in due]
-        sound = np.zeros((count, padded_size(max(lengths))), np.int16)
-        rows, length = np.full(count, self.streams, np.int32), np.zeros(count, np.int32)
-        ended = np.zeros(count, bool)
-        for place, row in enumerate(due):
-            sound[place, : lengths[place]] = self.sound[row]
-            rows[place], length[place], ended[place] = row, lengths[place], over[place]
-        given = (rows, sound, length, ended)
-        self.state, events = self.backend.read(self.backend.params, self.state, *given)
-        self.meanwhile()
-        return jax.device_get(events)
 
 
 def _joined(parts: list[tuple[list[int], int, bool]]) -> Tokens:
@@ -133,7 +139,7 @@ def _joined(parts: list[tuple[list[int], int, bool]]) -> Tokens:
 class DecoderBackend:
     """A decoder with its parameters, compiled once for all of its streams."""
 
-    kind: ClassVar[type[IncrementalRows] | type[ReencodingRows]]
+    kind: type[DeviceRows]
     lengths: Sequence[int] = (0,)  # samples of a row that programs are compiled for
 
     def __init__(
@@ -148,15 +154,6 @@ class DecoderBackend:
             lambda state, row, new: put_rows(state, row, new, self.axes), donate_argnums=0
         )
 
-    def begin(self, state: Any, reads: Mapping[int, Read], streams: int) -> Any:
-        """Return the state with nothing read in the rows where a sentence begins."""
-        anew = [row for row, read in reads.items() if read.anew]
-        if not anew:
-            return state
-        rows = np.full(1 << (len(anew) - 1).bit_length(), streams, np.int32)  # few programs
-        rows[: len(anew)] = anew
-        return self.put(state, rows, self.init(1))
-
     def compile(self, streams: int) -> None:
         """Read nothing in 1, 2, 4, ... new rows, and silence of all lengths that are compiled."""
         rows = self.rows(streams)
@@ -168,11 +165,12 @@ class DecoderBackend:
 
     def rows(self, streams: int) -> Any:
         self._compile_first(streams)
-        return self.kind(self, streams)  # pyright: ignore[reportArgumentType]
+        return self.kind(self, streams)
 
     @functools.cache  # noqa: B019 (lives as long as the translator)
     def _compile_first(self, streams: int) -> None:
-        self.kind(self, streams).step({0: NO_SOUND})  # pyright: ignore[reportArgumentType]
+        rows: Any = self.kind(self, streams)
+        rows.step({0: NO_SOUND})
 
 
 class IncrementalBackend(DecoderBackend):
@@ -221,18 +219,16 @@ class Streaming(Checked):
 
         What is not named is as in this decoding.
         """
-        parts = {"decoding": Decoding, "limits": StreamLimits}
-        owners = {f.name: part for part, kind in parts.items() for f in dataclasses.fields(kind)}
-        owners |= {f.name: "" for f in dataclasses.fields(cls)}
-        for name in overrides:
+        kinds = {"decoding": Decoding, "limits": StreamLimits, "": cls}
+        owners = {f.name: part for part, kind in kinds.items() for f in dataclasses.fields(kind)}
+        own: dict[str, dict[str, Any]] = {part: {} for part in kinds}
+        for name, value in overrides.items():
             if name not in owners:
                 raise TypeError(f"a stream has no such setting: {unknown(name, owners)}")
-        given: dict[str, Any] = {"decoding": decoding or Decoding()}
-        given |= {name: value for name, value in overrides.items() if not owners[name]}
-        for part, kind in parts.items():
-            own = {name: value for name, value in overrides.items() if owners[name] == part}
-            if own:
-                given[part] = dataclasses.replace(given.get(part, kind()), **own)
+            own[owners[name]][name] = value
+        given = {"decoding": decoding or Decoding(), "limits": StreamLimits()} | own.pop("")
+        for part, changes in own.items():
+            given[part] = dataclasses.replace(given[part], **changes)
         return cls(**given)
 
 

@@ -1,7 +1,8 @@
 """The host side of a stream, which knows no model and no device: sound in, READs out.
 
 READs of one size are cut from the sound, however it was pushed; a word has the delay of the push
-that it waited for.
+that it waited for. A `Backend` is a model with its settings: it opens sessions, and its rows
+compute the READs of many of them at once.
 
 With `sentences="many"` speech may go on for hours: when the model ends a sentence, or one is as
 long as a stream can hold, the next begins with the sound after the last state that any head
@@ -10,16 +11,14 @@ attended to. What came before is forgotten, so that memory and the cost of a REA
 With `sentences="pauses"` a session reads the segments of speech alone (`audio.segmentation`); the
 end of a segment ends the sentence, and the next segment begins with a fresh state. If the model
 ends a sentence within a segment, the rest of it is a sentence of its own if it is long enough.
-
-Words go through a `RepetitionFilter` before they are committed. It begins anew with a stream and
-after a pause.
+Words go through a `RepetitionFilter`, which begins anew with a stream and after a pause.
 """
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -33,6 +32,15 @@ MS = RATE // 1000  # samples
 STATE = 10 * STRIDE * MS
 
 
+@dataclass(frozen=True)
+class Word:
+    """A committed word: it will not change."""
+
+    text: str
+    delay_ms: float  # of the source that had been pushed
+    elapsed_ms: float  # the same plus the time spent until then
+
+
 class Push(NamedTuple):
     """Sound that came at once."""
 
@@ -42,14 +50,12 @@ class Push(NamedTuple):
 
 
 class Session:
-    """The sound of one stream, and when each part of it was pushed.
+    """The sound of one stream, and when each part of it was pushed."""
 
-    A kind of session adds `ready`, `next` (the sound of one step) and `commit` (the words of what
-    the model wrote for it).
-    """
+    pending = ""  # text that is not committed yet
 
     def __init__(self, *, rate: int = RATE):
-        self.rate, self.incoming = rate, Incoming(rate)
+        self.set_rate(rate)
         self.waiting = np.zeros(0, np.int16)  # pushed and not read yet
         self.read_samples = self.pushed = 0  # at 16 kHz; as pushed
         self.pushes: deque[Push] = deque()  # those not read to their ends
@@ -72,22 +78,19 @@ class Session:
         return len(self.waiting) / MS
 
     @property
-    def pending(self) -> str:
-        return ""
+    def read_ms(self) -> float:
+        """Return the sound that was read, or left out as silence."""
+        return self.read_samples / MS
+
+    @property
+    def settled_s(self) -> float:
+        """Return the seconds of sound for which no more words will come."""
+        return self.read_ms / 1000
 
     @property
     def sentence_over(self) -> bool:
         """Return True if the words of the last commit ended a sentence."""
         return self.finished
-
-    @property
-    def settled_s(self) -> float:
-        return self.read_samples / RATE
-
-    @property
-    def read_ms(self) -> float:
-        """Return the sound that was read, or left out as silence."""
-        return self.read_samples / MS
 
     @property
     def size(self) -> int:
@@ -110,10 +113,10 @@ class Session:
 
         Sound that comes may wait until there are as many: nothing would be done with it earlier.
         """
-        return 0
+        raise NotImplementedError
 
     def next(self) -> Any:
-        """Return the next READ, or None."""
+        """Return the next READ, the sound of one step, or None."""
         raise NotImplementedError
 
     def commit(self, written: Any) -> list[str]:
@@ -122,26 +125,25 @@ class Session:
 
     def push(self, samples: np.ndarray) -> None:
         """Take more sound: mono, int16 or float in [-1, 1]; it came now."""
-        self._check_open()
         samples = np.asarray(samples)
-        if samples.size:
-            sound, self.pushed = self.incoming.push(samples), self.pushed + len(samples)
-            self._take(sound, [Push(len(sound), self._pushed_ms, time.perf_counter())])
+        self._push(samples, [(samples.size, time.perf_counter())])
 
     def push_pcm(self, pieces: Sequence[tuple[bytes, float]]) -> None:
         """Take PCM16 in pieces, each with the time when it came, as many pushes would."""
-        self._check_open()
-        incoming, first = self.incoming, self.incoming.given_by(self.pushed)
-        sound = incoming.push(np.frombuffer(b"".join([data for data, _ in pieces]), "<i2"))
-        pushes = []
-        for data, at in pieces:
-            self.pushed += len(data) // 2
-            pushes.append(Push(incoming.given_by(self.pushed) - first, self._pushed_ms, at))
-        self._take(sound, pushes)
+        samples = np.frombuffer(b"".join([data for data, _ in pieces]), "<i2")
+        self._push(samples, [(len(data) // 2, at) for data, at in pieces])
 
-    def _check_open(self) -> None:
+    def _push(self, samples: np.ndarray, pieces: Sequence[tuple[int, float]]) -> None:
         if self.ended:
             raise ValueError("the stream has been finished: begin another")
+        if not samples.size:
+            return
+        incoming, first = self.incoming, self.incoming.given_by(self.pushed)
+        sound, pushes = incoming.push(samples), []
+        for count, at in pieces:
+            self.pushed += count
+            pushes.append(Push(incoming.given_by(self.pushed) - first, self._pushed_ms, at))
+        self._take(sound, pushes)
 
     @property
     def _pushed_ms(self) -> float:
@@ -154,6 +156,11 @@ class Session:
         self.ended, sound = True, self.incoming.finish()
         self._take(sound, [Push(len(sound), self._pushed_ms, time.perf_counter())])
         self.finished = self.finished or not self.pushed
+
+    def timed(self, texts: Sequence[str], spent_ms: float) -> list[Word]:
+        """Return the words that are committed now, with the time spent on them and before."""
+        elapsed_ms = self.delay_ms + spent_ms
+        return [Word(text=t, delay_ms=self.delay_ms, elapsed_ms=elapsed_ms) for t in texts]
 
     def _take(self, sound: np.ndarray, pushes: Sequence[Push]) -> None:
         """Let sound wait to be read; its pushes are those `until` a place of it."""
@@ -251,18 +258,13 @@ class ReadSession(Session):
         return self.anew
 
     @property
-    def settled_s(self) -> float:
-        return self.read_ms / 1000
-
-    @property
     def read_ms(self) -> float:
         held = 0 if self.segmenter is None else self.segmenter.held
         return (self.taken - held - len(self.waiting)) / MS
 
     @property
     def ready(self) -> bool:
-        over = bool(self.ends) if self.segmenter else self.ended
-        return not self.finished and (over or self._there >= max(self.size, self.least))
+        return not self.finished and (self._over or self._there >= max(self.size, self.least))
 
     @property
     def missing(self) -> int:
@@ -270,6 +272,11 @@ class ReadSession(Session):
         if self.segmenter is None:
             return max(0, lacks)
         return max(0, min(lacks - self.segmenter.held, self.segmenter.missing))
+
+    @property
+    def _over(self) -> bool:
+        """Return True if all sound of the sentence, or of the segment, has come."""
+        return bool(self.ends) if self.segmenter else self.ended
 
     @property
     def _there(self) -> int:
@@ -292,17 +299,16 @@ class ReadSession(Session):
             self.length += len(chunk)
             full = self.length >= self.most
         anew, self.anew = self.anew, False
-        over = bool(self.ends) if self.segmenter else self.ended
-        last = over and not self._there
+        last = self._over and not self._there
         self.closing = last and self.segmenter is not None
         return Read(samples=chunk, ended=full or last, anew=anew)
 
     def commit(self, written: Tokens) -> list[str]:
-        if not written.ids and not written.finished and not self.closing:
+        over = written.finished or self.closing
+        if not written.ids and not over:
             return []  # most READs: nothing changes
         self.words, words = self.words.push([token for token in written.ids if token != EOS])
         self.reach = max(self.reach, written.reach)
-        over = written.finished or self.closing
         words += self.words.finish() if over else []
         self.unrepeated, kept = self.unrepeated.push(words)
         if over:
@@ -311,23 +317,20 @@ class ReadSession(Session):
 
     def _end_sentence(self) -> None:
         """Forget what was translated; keep the rest, if it counts, to be read again."""
-        done = min(max(self.reach * STATE, self.read), self.length)
-        rest = self.sentence[done:]
+        rest = self.sentence[min(max(self.reach * STATE, self.read), self.length) :]
         self.parts, self.length, self.reach, self.anew = [], 0, 0, True
         self.words = self.blank
+        self.again = np.concatenate([rest, self.again])
         if self.segmenter is not None:
-            self.again = np.concatenate([rest, self.again])
             settings = self.segmenter.settings
             self.least = settings.pause_ms * MS + round(settings.remainder_s * RATE)
             if self.closing:
                 self._end_segment()
             self._skip()
             return
-        over = self.ended and not len(self.waiting) and len(rest) + len(self.again) < self.read
+        over = self.ended and not len(self.waiting) and len(self.again) < self.read
         if self.sentences == "one" or over:
             self.finished, self.again, self.waiting = True, self.again[:0], self.waiting[:0]
-            return
-        self.again = np.concatenate([rest, self.again])
 
     def _take(self, sound: np.ndarray, pushes: Sequence[Push]) -> None:
         self.taken += len(sound)
@@ -349,10 +352,7 @@ class ReadSession(Session):
             place += len(part.samples)
             if part.ends:
                 self.ends.append(place)
-        if len(parts) == 1:
-            speech = parts[0].samples
-        else:
-            speech = np.concatenate([sound[:0], *(part.samples for part in parts)])
+        speech = np.concatenate([sound[:0], *(part.samples for part in parts)])
         if last:  # by the end, of which there is one push
             pushes = [pushes[-1]._replace(until=len(speech))]
         return speech, pushes
@@ -371,3 +371,27 @@ class ReadSession(Session):
         self.waiting, self.read_samples = self.waiting[count:], self.read_samples + count
         self.again, self.least, self.closing = self.again[:0], 0, False
         self.unrepeated = self.unrepeated_blank
+
+
+class Rows(Protocol):
+    """The states of so many streams on a device."""
+
+    meanwhile: Callable[[], object]  # may be called while the device computes
+
+    def step(self, reads: Mapping[int, Any]) -> Mapping[int, Any]:
+        """Compute one READ of some rows; return what each has written, for `Session.commit`."""
+        ...
+
+
+class Backend(Protocol):
+    """A model with settings, compiled once for all of its streams."""
+
+    def open(self) -> Session: ...
+
+    def rows(self, streams: int) -> Rows:
+        """Return room for so many streams."""
+        ...
+
+    def compile(self, streams: int) -> None:
+        """Compile all that so many streams may need."""
+        ...

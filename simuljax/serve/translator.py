@@ -10,16 +10,20 @@ for samples in microphone:
 print(stream.finish())
 """
 
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from simuljax.audio import RATE, as_int16, read_audio
 from simuljax.serve.bundled import parts_of
 from simuljax.serve.engine import Engine
-from simuljax.serve.stream import Backend, Stream, Word, stream_all
+from simuljax.serve.session import Backend, Session, Word
 from simuljax.train.run_params import Which
 
 __all__ = ["Stream", "Translator", "Word", "is_whisper", "load"]
@@ -27,24 +31,59 @@ __all__ = ["Stream", "Translator", "Word", "is_whisper", "load"]
 Audio = str | Path | np.ndarray
 
 
+class Stream:
+    """One speaker, with a device to himself. Sound may come in pieces of any size."""
+
+    def __init__(self, backend: Backend):
+        self.backend, self.session, self.rows = backend, backend.open(), backend.rows(1)
+        self.computed_ms = 0.0
+
+    @property
+    def pending(self) -> str:
+        """Return the text that is not committed yet; "" where there is none."""
+        return self.session.pending
+
+    @property
+    def settled_s(self) -> float:
+        """Return the seconds of sound for which no more words will come."""
+        return self.session.settled_s
+
+    def push(self, samples: Sequence[float] | np.ndarray) -> list[Word]:
+        """Take more sound: mono, int16 or float in [-1, 1]. Return the words it completes."""
+        start = time.perf_counter()
+        self.session.push(np.asarray(samples))
+        return self._read_all(start)
+
+    def finish(self) -> list[Word]:
+        """Note that nothing more will come; return the words that were still waiting."""
+        start = time.perf_counter()
+        self.session.finish()
+        return self._read_all(start)
+
+    def _read_all(self, start: float) -> list[Word]:
+        words, before_ms = [], self.computed_ms
+        while (read := self.session.next()) is not None:
+            texts = self.session.commit(self.rows.step({0: read})[0])
+            spent_ms = before_ms + (time.perf_counter() - start) * 1e3
+            words += self.session.timed(texts, spent_ms)
+        self.computed_ms = before_ms + (time.perf_counter() - start) * 1e3
+        return words
+
+
 class Translator:
-    """A model and what it takes to use it. Runs and Whisper are kinds of it."""
+    """A model and what it takes to use it. Runs, Whisper and cascades are kinds of it."""
 
     steps: tuple[int, ...] = ()  # updates of all checkpoints of ours
+    languages: tuple[str, ...] = ()  # codes of those it understands; none where that is not known
 
     @property
     def name(self) -> str:
         raise NotImplementedError
 
     @property
-    def languages(self) -> tuple[str, ...]:
-        """Return the codes of the languages it understands; none where that is not known."""
-        return ()
-
-    @property
     def live_settings(self) -> dict[str, Any]:
         """Return the settings of live streams, which may be of any length."""
-        return {}
+        raise NotImplementedError
 
     def translate(self, audio: Audio, *, rate: int = RATE, beam: int = 1) -> str:
         """Return the translation of a whole recording: a file, or mono samples at `rate`."""
@@ -82,6 +121,74 @@ def samples_of(audio: Audio, rate: int = RATE) -> np.ndarray:
     if isinstance(audio, str | Path):
         return read_audio(audio).samples
     return as_int16(np.asarray(audio), rate)
+
+
+@dataclass(kw_only=True, eq=False)
+class _Playback:
+    """A recording that is pushed to its session a READ at a time."""
+
+    session: Session
+    samples: np.ndarray
+    words: list[Word] = field(default_factory=list)
+    pushed: int = 0
+    computed_ms: float = 0.0
+
+    def next(self) -> Any:
+        while (read := self.session.next()) is None and not self.session.finished:
+            size = self.session.push_size
+            chunk = self.samples[self.pushed : self.pushed + size]
+            self.pushed += len(chunk)
+            self.session.push(chunk)
+            if len(chunk) < size:
+                self.session.finish()
+        return read
+
+
+def stream_all(
+    backend: Backend, recordings: Sequence[np.ndarray], *, streams: int = 16
+) -> list[list[Word]]:
+    """Return the words of recordings, int16 at 16 kHz, each played to a stream of its own.
+
+    READs of up to `streams` recordings are computed at once. `elapsed_ms` counts the whole of each
+    step that a recording took part in.
+    """
+    playing = [_Playback(session=backend.open(), samples=each) for each in recordings]
+    if not playing:
+        return []
+    free = list(range(min(streams, len(playing))))[::-1]
+    rows, waiting, seated = backend.rows(len(free)), deque(playing), dict[int, _Playback]()
+    while waiting or seated:
+        while free and waiting:
+            seated[free.pop()] = waiting.popleft()
+        start = time.perf_counter()
+        reads = {row: read for row, one in seated.items() if (read := one.next()) is not None}
+        written = rows.step(reads) if reads else {}
+        took_ms = (time.perf_counter() - start) * 1e3
+        for row, result in written.items():
+            one = seated[row]
+            one.computed_ms += took_ms
+            one.words += one.session.timed(one.session.commit(result), one.computed_ms)
+        for row in [row for row, one in seated.items() if one.session.finished]:
+            seated.pop(row)
+            free.append(row)
+    return [one.words for one in playing]
+
+
+def batch_sizes(streams: int) -> tuple[int, ...]:
+    """Return the numbers of rows that an encoder of whole sounds is compiled for: 1, 4, ..., all.
+
+    On a CPU one: there, two rows take as long as two times one.
+    """
+    if jax.default_backend() == "cpu":
+        return (1,)
+    return (*(4**power for power in range(streams) if 4**power < streams), streams)
+
+
+def batches(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Yield parts of the rows, each with the size that it is padded to; sizes rise."""
+    for k in range(0, len(rows), sizes[-1]):
+        part = [*rows[k : k + sizes[-1]]]
+        yield part, next(size for size in sizes if size >= len(part))
 
 
 def load(

@@ -32,7 +32,7 @@ from simuljax.profile.measure import counted_programs
 from simuljax.serve.live import LiveOptions
 from simuljax.serve.pipeline import LiveError
 from simuljax.serve.run import RunError
-from simuljax.serve.stream import Stream
+from simuljax.serve.translator import Stream
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, SPEECH
 from tests.models.whisper.small import GGML, TINY, needs_tiny

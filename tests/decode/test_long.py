@@ -16,7 +16,7 @@ from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
 from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
 from simuljax.serve.session import STATE
-from simuljax.serve.stream import Stream
+from simuljax.serve.translator import Stream
 from tests.helpers import streams
 from tests.helpers.models import compilations
 from tests.helpers.streams import SPEECH, sound

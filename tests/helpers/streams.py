@@ -41,7 +41,7 @@ from simuljax.nn.subsampling import state_count
 from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Tokens
-from simuljax.serve.stream import Stream, Word
+from simuljax.serve.translator import Stream, Word
 from simuljax.text import EOS, Vocabulary, VocabularyConfig, learn
 from simuljax.train.run_params import Loaded
 from tests.helpers import models

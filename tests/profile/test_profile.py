@@ -19,7 +19,7 @@ from simuljax.profile.decode import DecodeProfile, Speakers
 from simuljax.profile.long_stream import cut, measure_minutes, repeated
 from simuljax.profile.measure import Traced, count_kernels, environment, measure, origins, table
 from simuljax.profile.serve import ServeProfile, run, summary
-from simuljax.serve.stream import Word
+from simuljax.serve.translator import Word
 from tests.serve.web.servers import small_run
 
 MODULE = """HloModule jit_f

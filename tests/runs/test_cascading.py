@@ -23,7 +23,7 @@ from simuljax.serve import cascade
 from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.run_translator import load_run
-from simuljax.serve.stream import stream_all
+from simuljax.serve.translator import stream_all
 from simuljax.text import EOS
 from tests.helpers.corpora import build, stored, write_hums
 from tests.models.whisper.small import TOKENIZER, small_model

@@ -21,8 +21,7 @@ from simuljax.eval.long_form import score_longform
 from simuljax.runs import evaluate as evaluating
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.recordings import open_recordings
-from simuljax.serve.stream import Word
-from simuljax.serve.translator import load
+from simuljax.serve.translator import Word, load
 from tests.helpers.corpora import build, stored, write_hums
 from tests.helpers.streams import SPEECH
 from tests.written_runs import write_run

@@ -29,7 +29,7 @@ from simuljax.serve.cascade import (
 )
 from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.stream import Word
+from simuljax.serve.translator import Word
 from simuljax.serve.web.server import ServeError, ServeOptions, check_options
 from simuljax.serve.whisper import WhisperTranslator, Window
 from simuljax.serve.whisper.hypothesis import Hypothesis
@@ -43,9 +43,9 @@ from tests.models.whisper.small import (
     small_model,
 )
 from tests.serve.web.servers import running, speak, words_of
-from tests.serve.whisper.made import Fake, hypothesis
+from tests.serve.whisper.made import OPEN, Fake, hypothesis
 from tests.serve.whisper.test_policies import noise
-from tests.serve.whisper.test_translator import OPEN, SMALL
+from tests.serve.whisper.test_translator import SMALL
 from tests.written_runs import PIECES, WORDS, write_run
 
 pytestmark = pytest.mark.slow  # compiles much

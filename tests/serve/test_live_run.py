@@ -7,6 +7,7 @@ import sys
 import termios
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,7 +156,8 @@ def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
     ],
 )
 def test_minutes_of_sound_with_hardly_any_words_are_a_warning(seconds, words, ended, warns):
-    warning = few_words(SimpleNamespace(recorded_s=seconds, loudest_db=-71), words, ended=ended)
+    state: Any = SimpleNamespace(recorded_s=seconds, loudest_db=-71)
+    warning = few_words(state, words, ended=ended)
     assert (warning is not None) == warns
     assert warning is None or ("2:00" in warning and "-71 dB" in warning)
 

@@ -37,7 +37,7 @@ from simuljax.serve.outputs import (
     subtitle_file,
     subtitles,
 )
-from simuljax.serve.stream import Word
+from simuljax.serve.translator import Word
 from simuljax.serve.whisper import WhisperStreaming
 from tests.serve.live_fakes import on_terminal, read_until
 

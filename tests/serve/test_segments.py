@@ -16,14 +16,14 @@ from simuljax.decode.repetition import Stammer
 from simuljax.serve.cascade import TextReader
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import STATE, Read, ReadSession, Tokens
-from simuljax.serve.stream import stream_all
+from simuljax.serve.translator import stream_all
 from simuljax.serve.whisper import WhisperSession, WhisperStreaming
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
 from simuljax.text import EOS, WordStream
 from simuljax.train.run_params import Loaded
 from tests.helpers import models, streams
 from tests.helpers.streams import RATE, SPEECH, VOCABULARY, sound
-from tests.serve.whisper.test_translator import OPEN
+from tests.serve.whisper.made import OPEN
 
 READ = 8 * STATE
 BLANK = WordStream.begin(VOCABULARY)

@@ -18,7 +18,7 @@ from typing import Any
 
 from simuljax.errors import SimuljaxError, unknown
 from simuljax.serve.engine import EngineStream
-from simuljax.serve.stream import Word
+from simuljax.serve.session import Word
 from simuljax.serve.web.models import Model, Recent, exposition
 
 LOG = logging.getLogger("simuljax.serve")

@@ -123,23 +123,20 @@ def hypotheses_for(
     """Return the input of the policy: the words, or segments, of the last hypotheses.
 
     The first `committed` words are committed already; `words_before` the buffer are too. `samples`
-    of the stream were read.
+    of the stream were read. Attention is 1 on the state that a word is aligned with.
     """
+    by_segment = policy.unit == "segment"
     recent = [*before[len(before) - policy.looks_back :], now] if policy.looks_back else [now]
-    parts = [each.segments if policy.unit == "segment" else each.words for each in recent]
-    texts = [tuple(unit.text for unit in units) for units in parts]
+    texts = [
+        tuple(unit.text for unit in (each.segments if by_segment else each.words))
+        for each in recent
+    ]
     numbers: dict[str, int] = {}
     units = np.full((1, policy.looks_back + 1, max(map(len, texts))), -1)
     for row, each in zip(units[0, -len(texts) :], texts, strict=True):
         row[: len(each)] = [numbers.setdefault(plain(text), len(numbers)) for text in each]
-    return Hypotheses(
-        units=units, step=_step(policy, now, committed, words_before, samples), texts=tuple(texts)
-    )
 
-
-def _step(policy: Policy, now: Hypothesis, committed: int, words_before: int, samples: int) -> Step:
-    """Return what is known of each word, or segment; attention is 1 on the state of alignment."""
-    repeats = [1 if policy.unit == "segment" else len(s.words) for s in now.segments]
+    repeats = [1 if by_segment else len(segment.words) for segment in now.segments]
     place, attention = np.arange(sum(repeats)), None
     if "attention" in policy.needs:
         attention = np.zeros((1, 1, len(place), 1, max(now.states, 1)))
@@ -149,10 +146,10 @@ def _step(policy: Policy, now: Hypothesis, committed: int, words_before: int, sa
     def spread(values: Iterator[float]) -> np.ndarray:
         return np.repeat(np.fromiter(values, float), repeats)[None]
 
-    return Step(
+    step = Step(
         ended=np.zeros((1, len(place)), bool),
         states=np.full((1, len(place)), now.states),
-        since_read=(place - (committed if policy.unit == "word" else 0))[None],
+        since_read=(place - (0 if by_segment else committed))[None],
         samples=np.full((1, len(place)), samples),
         words=(words_before + place)[None],
         begins_word=np.ones((1, len(place)), bool),
@@ -160,6 +157,36 @@ def _step(policy: Policy, now: Hypothesis, committed: int, words_before: int, sa
         log_probability=spread(segment.log_probability for segment in now.segments),
         no_speech=spread(segment.no_speech for segment in now.segments),
     )
+    return Hypotheses(units=units, step=step, texts=tuple(texts))
+
+
+def judge(
+    policy: Policy,
+    hypothesis: Hypothesis,
+    before: Sequence[Hypothesis],
+    *,
+    committed: int = 0,
+    least_s: float = 0.0,
+    words_before: int = 0,
+    samples: int = 0,
+) -> tuple[int, int]:
+    """Return how many words of a hypothesis are committed, and how many segments are settled.
+
+    Where words are judged, a segment is settled when all its words are and another follows it.
+    Segments of the first `least_s` must be settled, because the buffer is full, and all when the
+    sound has ended. If the policy refuses, all but the last are, which the end of the buffer may
+    have cut; or if that is not enough, all.
+    """
+    count = len(hypothesis.segments)
+    known = {"committed": committed, "words_before": words_before, "samples": samples}
+    units = int(policy.commit(hypotheses_for(policy, hypothesis, before, **known))[0])
+    words, done = committed, units
+    if policy.unit == "word":
+        words = max(committed, units)
+        done = min(hypothesis.segments_in(words), max(0, count - 1))
+    ways = (done, max(done, count - 1))
+    done = next((way for way in ways if hypothesis.end_of(way) >= least_s), count)
+    return max(words, hypothesis.words_in(done)), done
 
 
 def split_segments(tokenizer: Tokenizer, decoded: Decoded, seconds: float) -> Iterator[Part]:
@@ -223,20 +250,16 @@ def is_punctuation(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Guards(Checked):
-    """Limits; one that is None does not hold.
+    """Limits; one that is out of reach holds nothing back."""
 
-    Without `log_probability` P(no speech) decides alone; without `silent_s` a buffer in which
-    nobody speaks is kept until it is full.
-    """
-
-    quiet_db: float | None = setting(-60.0, help="Level of 50 ms below which is silence.", high=0)
-    steady_db: float | None = setting(3.0, help="Loudest above the quiet tenth; else noise.", low=0)
-    no_speech: float | None = 0.6  # P(no speech) above which unlikely text is dropped
-    log_probability: float | None = -0.5  # mean log P below which text is unlikely
-    surely_no_speech: float | None = 0.9  # P(no speech) above which any text is dropped
-    silent_s: float | None = 5.0  # length of a buffer without speech that is let go
-    compression: float | None = 2.4  # by zlib, above which text repeats itself
-    echo_words: int | None = setting(4, help="Words that repeat those before: an echo.", low=1)
+    quiet_db: float = setting(-60.0, help="Level of 50 ms below which is silence.", high=0)
+    steady_db: float = setting(3.0, help="Loudest above the quiet tenth; else noise.", low=0)
+    no_speech: float = 0.6  # P(no speech) above which unlikely text is dropped
+    log_probability: float = -0.5  # mean log P below which text is unlikely
+    surely_no_speech: float = 0.9  # P(no speech) above which any text is dropped
+    silent_s: float = 5.0  # length of a buffer without speech that is let go
+    compression: float = 2.4  # by zlib, above which text repeats itself
+    echo_words: int = setting(4, help="Words that repeat those before: an echo.", low=1)
 
 
 def levels(samples: np.ndarray) -> np.ndarray:
@@ -280,25 +303,20 @@ def silent_samples(samples: np.ndarray, guards: Guards, loudness: Loudness | Non
     is seen in the differences of samples, so that a rumble, which moves slowly, does not count.
     """
     loudness = loudness or Loudness()
-    if guards.steady_db is not None and len(samples) >= _LEAST:
+    if len(samples) >= _LEAST:
         db = loudness.of_differences(samples)
         if db.max() - np.percentile(db, 10) < guards.steady_db:
             return len(samples)
-    if guards.quiet_db is None:
-        return 0
     loud = np.flatnonzero(loudness.of(samples) >= guards.quiet_db)
     return int(loud[0]) * FRAME if len(loud) else len(samples)
 
 
 def nobody_speaks(hypothesis: Hypothesis, guards: Guards) -> bool:
     """Return True if the model itself detects no speech."""
-    sure, likely = guards.surely_no_speech, guards.no_speech
-    if sure is not None and hypothesis.no_speech > sure:
-        return True
-    if likely is None or hypothesis.no_speech <= likely:
-        return False
-    limit = guards.log_probability
-    return limit is None or hypothesis.log_probability < limit
+    is_unlikely = hypothesis.log_probability < guards.log_probability
+    return hypothesis.no_speech > guards.surely_no_speech or (
+        is_unlikely and hypothesis.no_speech > guards.no_speech
+    )
 
 
 def repeats_itself(text: str, guards: Guards) -> bool:
@@ -306,10 +324,8 @@ def repeats_itself(text: str, guards: Guards) -> bool:
 
     The latter catches loops when they begin: "for the recipe" three times, a word five times.
     """
-    if guards.compression is not None and compression_ratio(text) > guards.compression:
+    if compression_ratio(text) > guards.compression:
         return True
-    if guards.echo_words is None:
-        return False
     words = [plain(word) for word in text.split()]
     return any(
         run_length(words, period) >= max(2 * period, guards.echo_words)
@@ -323,7 +339,7 @@ def is_echo(words: Sequence[str], before: Sequence[str], guards: Guards) -> bool
     That is, for a period p: from some place on every word, these included, is the one p before it;
     the run has at least `echo_words` words, p of them (a whole round) and all of these.
     """
-    if guards.echo_words is None or not words:
+    if not words:
         return False
     text, least = [*before, *words], max(guards.echo_words, len(words))
     return any(

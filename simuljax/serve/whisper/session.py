@@ -6,8 +6,8 @@ the last one, and their text becomes the prompt. Where words are judged, those c
 segment that is not settled stay in the buffer, and the next hypothesis begins with them. The model
 may stop before the sound does: what is left when nothing more will come is written again.
 
-Sound leaves the buffer in three ways, each of them counted: with segments that are committed;
-because it is silent; because its text was refused as an echo, or the buffer is full without text.
+Sound leaves the buffer with segments that are committed, because it is silent, because its text was
+refused as an echo, or because the buffer is full without text.
 """
 
 import math
@@ -30,8 +30,8 @@ from simuljax.serve.whisper.hypothesis import (
     Hypothesis,
     Loudness,
     SpelledWord,
-    hypotheses_for,
     is_echo,
+    judge,
     nobody_speaks,
     repeats_itself,
     silent_samples,
@@ -45,8 +45,6 @@ _LANGUAGE = 5 * RATE  # sound after which the guess of a language stays
 _FORCED = 200  # tokens that a window may begin with: Whisper writes 448 in all
 _MARK_AFTER = RATE  # sound without another word that confirms the end of a sentence
 _REMEMBERED = 256  # words that echoes are looked for in
-
-Leaves = Literal["committed", "silent", "refused"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +121,7 @@ class WhisperSession(Session):
         self.prompt: tuple[int, ...] = ()
         self.last_words: list[str] = []  # without capitals and marks
         self.unrepeated = settings.stammer.begin()
-        self.settled: dict[Leaves, int] = {"committed": 0, "silent": 0, "refused": 0}  # samples
+        self.settled = 0  # samples that left the buffer
         self.settled_words = 0  # committed words that left the buffer
         self.guessed = 0  # samples of windows of which the language was guessed
         self.again = False  # the same window is written once more
@@ -136,8 +134,7 @@ class WhisperSession(Session):
 
     @property
     def settled_s(self) -> float:
-        """Return the seconds of sound for which no more words will come."""
-        return sum(self.settled.values()) / RATE
+        return self.settled / RATE
 
     @property
     def size(self) -> int:
@@ -146,9 +143,7 @@ class WhisperSession(Session):
     @property
     def ready(self) -> bool:
         """Return True if there is a window to write, or silence to skip."""
-        step = round(self.following.window_s * RATE)
-        waits = len(self.waiting) >= step or self.ended
-        return not self.finished and (self.again or waits)
+        return not self.finished and (self.again or self.ended or not self.missing)
 
     @property
     def missing(self) -> int:
@@ -226,7 +221,7 @@ class WhisperSession(Session):
         silence = silent_samples(self.buffer, self.settings.guards, self.loudness)
         everything = silence == len(self.buffer)
         if everything or not self.committed:
-            self._let_go(silence - _MARGIN, "silent")
+            self._let_go(silence - _MARGIN)
         return not everything and len(self.buffer) >= _LEAST
 
     def _window(self) -> Window:
@@ -243,10 +238,9 @@ class WhisperSession(Session):
         """Keep the buffer for a while, because the beginning of speech is easily missed."""
         self.before, self.open = [], ()
         self.finished = self._is_last
-        patience_s = self.settings.guards.silent_s
-        given_up = patience_s is not None and len(self.buffer) >= patience_s * RATE
+        given_up = len(self.buffer) >= self.settings.guards.silent_s * RATE
         if self._least_s or given_up:
-            self._let_go(len(self.buffer) - self.size, "silent")
+            self._let_go(len(self.buffer) - self.size)
         return self._take_mark() if given_up else []
 
     def _commit(self, hypothesis: Hypothesis) -> list[str]:
@@ -275,11 +269,11 @@ class WhisperSession(Session):
         self.before = hypotheses[max(0, len(hypotheses) - self.settings.policy.looks_back) :]
         before = len(self.buffer)
         if count := round(hypothesis.end_of(segments) * RATE):
-            self._trim(count, "refused" if self.refused else "committed")
+            self._trim(count)
             self.prompt = () if self.refused else self.prompt  # begins anew after refused text
             self.refused = False
         if self._least_s:  # no text is left: of the rest nothing was written
-            self._let_go(len(self.buffer) + self.size - self._most, "refused")
+            self._let_go(len(self.buffer) + self.size - self._most)
         shorter = len(self.buffer) < before
         self.finished = self._is_last and not (shorter and len(self.buffer) >= _REST)
         return texts
@@ -330,45 +324,16 @@ class WhisperSession(Session):
         limit = self.settings.prompt_tokens
         self.prompt = (*self.prompt, *ids)[-limit:] if limit else ()
 
-    def _let_go(self, count: int, how: Leaves) -> None:
+    def _let_go(self, count: int) -> None:
         """Drop sound for which no more words will come."""
         if count > 0:
             self._remember(self.committed)
             self.settled_words += len(self.committed)
             self.committed, self.refused = (), False
-            self._trim(count, how)
+            self._trim(count)
 
-    def _trim(self, count: int, how: Leaves) -> None:
+    def _trim(self, count: int) -> None:
         count = min(count, len(self.buffer))
         self.buffer = self.buffer[count:]
         self.loudness.trim(count)
-        self.settled[how] += count
-
-
-def judge(
-    policy: Policy,
-    hypothesis: Hypothesis,
-    before: Sequence[Hypothesis],
-    *,
-    committed: int = 0,
-    least_s: float = 0.0,
-    words_before: int = 0,
-    samples: int = 0,
-) -> tuple[int, int]:
-    """Return how many words of a hypothesis are committed, and how many segments are settled.
-
-    Where words are judged, a segment is settled when all its words are and another follows it.
-    Segments of the first `least_s` must be settled, because the buffer is full, and all when the
-    sound has ended. If the policy refuses, all but the last are, which the end of the buffer may
-    have cut; or if that is not enough, all.
-    """
-    count = len(hypothesis.segments)
-    known = {"committed": committed, "words_before": words_before, "samples": samples}
-    units = int(policy.commit(hypotheses_for(policy, hypothesis, before, **known))[0])
-    words, done = committed, units
-    if policy.unit == "word":
-        words = max(committed, units)
-        done = min(hypothesis.segments_in(words), max(0, count - 1))
-    ways = (done, max(done, count - 1))
-    done = next((way for way in ways if hypothesis.end_of(way) >= least_s), count)
-    return max(words, hypothesis.words_in(done)), done
+        self.settled += count

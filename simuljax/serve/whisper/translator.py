@@ -28,8 +28,7 @@ from simuljax.models.whisper.model import Memory
 from simuljax.models.whisper.timing import align_text
 from simuljax.models.whisper.tokenizer import language_code
 from simuljax.models.whisper.transcribe import padded_s, stack, with_prefix
-from simuljax.serve.stream import batch_sizes, batches
-from simuljax.serve.translator import Audio, Translator, samples_of
+from simuljax.serve.translator import Audio, Translator, batch_sizes, batches, samples_of
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
 from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
 
@@ -43,15 +42,12 @@ class WhisperTranslator(Translator):
 
     def __init__(self, model: Whisper, settings: WhisperStreaming | None = None):
         self.whisper, self.settings = model, settings or WhisperStreaming()
+        tokenizer = model.tokenizer
+        self.languages = tuple(tokenizer.language_codes) if tokenizer.multilingual else ("en",)
 
     @property
     def name(self) -> str:
         return self.whisper.config.name
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        tokenizer = self.whisper.tokenizer
-        return tuple(tokenizer.language_codes) if tokenizer.multilingual else ("en",)
 
     @property
     def live_settings(self) -> dict[str, Any]:
@@ -96,29 +92,25 @@ class WhisperBackend:
 
     def compile(self, streams: int) -> None:
         """Write windows of all common shapes, so that nobody waits for one to be compiled."""
-        padding = self.settings.padding
-        seconds = {padded_s(s * RATE, padding): s for s in range(1, COMMON_S)}.values()
-        shapes = [*itertools.product(batch_sizes(streams), seconds)]
-        with ThreadPoolExecutor(len(shapes)) as pool:
-            list(pool.map(lambda shape: self._compile(*shape), shapes))
-
-    def _compile(self, rows: int, seconds: int) -> None:
+        settings, token = self.settings, self.whisper.tokenizer.encode(" a")[0]
         room = self.whisper.config.dimensions.text_positions // 2
-        forced = min(COMMON_TOKENS, room) if self.settings.policy.unit == "word" else 0
-        for text in {0, forced}:
-            silence = self._silence(seconds=seconds, forced=text)
-            write(self.whisper, [silence], rows=rows, tokens=1)
+        forced = min(COMMON_TOKENS, room) if settings.policy.unit == "word" else 0
+        lengths = {padded_s(s * RATE, settings.padding): s for s in range(1, COMMON_S)}.values()
 
-    def _silence(self, *, seconds: int, forced: int) -> Window:
-        """Return a window with the longest prompt, and so many tokens of its own text."""
-        token, *_ = self.whisper.tokenizer.encode(" a")
-        return Window(
-            samples=np.zeros(seconds * RATE, np.int16),
-            prompt=(token,) * self.settings.prompt_tokens,
-            forced=(token,) * forced,
-            language=self.settings.language,
-            settings=self.settings,
-        )
+        def compile_shape(rows: int, seconds: int) -> None:
+            for text in {0, forced}:
+                window = Window(
+                    samples=np.zeros(seconds * RATE, np.int16),
+                    prompt=(token,) * settings.prompt_tokens,  # the longest
+                    forced=(token,) * text,
+                    language=settings.language,
+                    settings=settings,
+                )
+                write(self.whisper, [window], rows=rows, tokens=1)
+
+        shapes = [*itertools.product(batch_sizes(streams), lengths)]
+        with ThreadPoolExecutor(len(shapes)) as pool:
+            list(pool.map(lambda shape: compile_shape(*shape), shapes))
 
 
 class WhisperRows:
@@ -174,77 +166,59 @@ def write(
 
     A text has at most `tokens`, by default as many as its sound may have.
     """
-    settings = windows[0].settings
-    sound = stack([w.samples for w in windows], rows, settings.padding)
-    memory = encode_audio(model.model, sound)
-    contexts = _contexts(model, windows, memory, tokens)
-    results = decode(model.model, model.tokenizer, memory, contexts, settings.decoding)
-    pairs = zip(results, contexts, strict=True)
-    decoded = [with_prefix(result, context.prefix) for result, context in pairs]
-    states = _aligned_states(model, memory, decoded, contexts, windows)
-    return [
-        _hypothesis(model.tokenizer, *row)
-        for row in zip(decoded, states, contexts, windows, strict=True)
-    ]
-
-
-def _contexts(
-    model: Whisper, windows: Sequence[Window], memory: Memory, tokens: int | None
-) -> list[Context]:
-    tokenizer = model.tokenizer
-    languages = [language_code(w.language) if w.language else None for w in windows]
-    if not tokenizer.multilingual:
-        languages = ["en" for _ in windows]
-    if not all(languages):
-        guesses = zip(languages, model.likely_languages(memory), strict=False)
-        languages = [known or guess for known, guess in guesses]
-    return [
+    settings, tokenizer = windows[0].settings, model.tokenizer
+    memory = encode_audio(model.model, stack([w.samples for w in windows], rows, settings.padding))
+    contexts = [
         Context(
-            task=window.settings.task,
-            language=language or "en",
+            task=settings.task,
+            language=language,
             prompt=window.prompt,
             prefix=(tokenizer.timestamps.start, *window.forced) if window.forced else (),
             max_tokens=tokens or _FEW + math.ceil(_PER_SECOND * len(window.samples) / RATE),
         )
-        for window, language in zip(windows, languages, strict=True)
+        for window, language in zip(windows, _languages(model, windows, memory), strict=True)
     ]
+    results = decode(model.model, tokenizer, memory, contexts, settings.decoding)
+    pairs = zip(results, contexts, strict=True)
+    decoded = [with_prefix(result, context.prefix) for result, context in pairs]
+    texts = [[i for i in d.tokens if i < tokenizer.end] for d in decoded]
+    states = [np.zeros(len(text), np.int64) for text in texts]
+    if "attention" in settings.policy.needs:  # the state that each token attends to most
+        frames = [len(w.samples) // HOP for w in windows]
+        aligned = align_text(model.model, tokenizer, memory, texts, contexts, frames)
+        states = [alignment.matrix[:-1].argmax(-1) for alignment in aligned]
+    each = zip(decoded, states, contexts, windows, strict=True)
+    return [_hypothesis(tokenizer, *one) for one in each]
 
 
-def _aligned_states(
-    model: Whisper,
-    memory: Memory,
-    decoded: Sequence[Decoded],
-    contexts: Sequence[Context],
-    windows: Sequence[Window],
-) -> list[np.ndarray]:
-    """Return the encoder state that each token attends to most, if the policy needs it."""
-    texts = [[i for i in d.tokens if i < model.tokenizer.end] for d in decoded]
-    if "attention" not in windows[0].settings.policy.needs:
-        return [np.zeros(len(text), np.int64) for text in texts]
-    frames = [len(w.samples) // HOP for w in windows]
-    given = (model.model, model.tokenizer, memory, texts, contexts, frames)
-    return [alignment.matrix[:-1].argmax(-1) for alignment in align_text(*given)]
+def _languages(model: Whisper, windows: Sequence[Window], memory: Memory) -> list[str]:
+    """Return the code of the language that is spoken in each window, guessed if not known."""
+    if not model.tokenizer.multilingual:
+        return ["en" for _ in windows]
+    known = [language_code(window.language) if window.language else None for window in windows]
+    guesses = known if all(known) else model.likely_languages(memory)  # also of idle rows
+    return [language or guess or "en" for language, guess in zip(known, guesses, strict=False)]
 
 
 def _hypothesis(
     tokenizer: Tokenizer, decoded: Decoded, states: np.ndarray, context: Context, window: Window
 ) -> Hypothesis:
     written = "en" if context.task == "translate" else context.language
-    parts = split_segments(tokenizer, decoded, len(window.samples) / RATE)
     segments, place = [], 0
-    for ids, log_probs, start, end in parts:
+    for ids, log_probs, start, end in split_segments(
+        tokenizer, decoded, len(window.samples) / RATE
+    ):
         words = words_of(tokenizer, ids, states[place : place + len(ids)], written)
         place += len(ids)
         if start < end and any(map(str.isalnum, tokenizer.decode(ids))):
-            segments.append(
-                Segment(
-                    words=tuple(words),
-                    start=start,
-                    end=end,
-                    log_probability=float(np.mean(log_probs)),
-                    no_speech=decoded.no_speech_prob,
-                )
+            segment = Segment(
+                words=tuple(words),
+                start=start,
+                end=end,
+                log_probability=float(np.mean(log_probs)),
+                no_speech=decoded.no_speech_prob,
             )
+            segments.append(segment)
     return Hypothesis(
         segments=tuple(segments),
         states=len(window.samples) // _STATE,

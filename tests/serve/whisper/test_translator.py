@@ -1,7 +1,7 @@
 """Streams and batches: with a model of random numbers, and with Whisper tiny."""
 
 import zlib
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from simuljax.decode.repetition import Stammer
 from simuljax.models.whisper import Decoding, Tokenizer, Whisper, load
 from simuljax.profile.measure import counted_programs
 from simuljax.serve.engine import EngineFull
-from simuljax.serve.stream import batch_sizes, batches
+from simuljax.serve.translator import batch_sizes, batches
 from simuljax.serve.whisper import Guards, WhisperStreaming, WhisperTranslator, Window
 from simuljax.serve.whisper.hypothesis import (
     Hypothesis,
@@ -34,10 +34,9 @@ from tests.helpers.streams import push_all, timed
 from tests.models.whisper.small import GGML, TINY, TOKENS, needs_tiny, small_model
 from tests.models.whisper.small import TOKENIZER as T
 from tests.models.whisper.test_transcribe import decoded
-from tests.serve.whisper.made import Fake
+from tests.serve.whisper.made import OPEN, Fake
 from tests.serve.whisper.test_policies import noise
 
-OPEN = Guards(**dict.fromkeys(field.name for field in fields(Guards)))
 UNSPOKEN = [i for i in range(T.timestamps.start) if not T.decode([i]).strip().isalpha()]
 SMALL = WhisperStreaming(
     policy=Greedy(),
@@ -49,11 +48,6 @@ SMALL = WhisperStreaming(
     guards=OPEN,
 )
 SOUND = noise(3.3, -20)
-
-
-def split(*parts, seconds):
-    found = split_segments(T, decoded(*parts), seconds)
-    return [(T.decode(ids), round(a, 2), round(b, 2)) for ids, _, a, b in found]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +62,8 @@ def split(*parts, seconds):
     ],
 )
 def test_segments_are_between_timestamps(parts, said):
-    assert split(*parts, seconds=3.0) == said
+    found = split_segments(T, decoded(*parts), 3.0)
+    assert [(T.decode(ids), round(a, 2), round(b, 2)) for ids, _, a, b in found] == said
 
 
 def test_words_have_the_marks_after_them_and_not_their_attention():
@@ -120,9 +115,8 @@ class HashTranslator(Fake):
 
 
 @pytest.mark.parametrize("policy", [Greedy(), AlignAtt(), LocalAgreement(), Offline()])
-@pytest.mark.parametrize("padding", ["full", "short"])
-def test_words_depend_neither_on_chunks_nor_on_company(small, policy, padding):
-    translator = HashTranslator(small, replace(SMALL, policy=policy, padding=padding, most_s=9.0))
+def test_words_depend_neither_on_chunks_nor_on_company(small, policy):
+    translator = HashTranslator(small, replace(SMALL, policy=policy, most_s=9.0))
     long = noise(40.0, -20)
     sounds = [long[-round(s * RATE) :] if s else long[:0] for s in (33.3, 1.0, 20.2, 0.0, 0.05, 12)]
     together = translator.stream_all(sounds, streams=3)
@@ -269,7 +263,7 @@ def test_ten_minutes_of_silence_or_noise(tiny, colour):
     sound = np.zeros(600 * RATE, np.int16) if colour is None else noise(600, -30, colour=colour)
     english = WhisperStreaming(task="transcribe", language="en", window_s=2.0, policy=Greedy())
     assert WhisperTranslator(tiny, english).stream_all([sound]) == [[]]
-    model_alone = Guards(quiet_db=None, steady_db=None)
+    model_alone = Guards(quiet_db=-1e3, steady_db=0.0)
     (words,) = WhisperTranslator(tiny, replace(english, guards=model_alone)).stream_all(
         [sound[: 20 * RATE]]
     )
