@@ -15,9 +15,13 @@ goes without changing how many there are.
 
 `kind="whisper"` has Whisper's frames instead: frame f is centred on the sample f * shift, the first
 samples are mirrored before the recording (the one sample that a stream would have to wait for, 200,
-has the weight 0), and a value is (m + 4) / 4 with m of
-`simuljax.audio.log_mel`. The floor of Whisper's spectrogram, 8 below the loudest m, depends on all
-frames, so its encoder applies it (`simuljax.models.encoders`).
+has the weight 0), and a value is (m + 4) / 4 with
+
+    m[f, b] = log10 max(sum_k mel[b, k] |rfft(w x[f])[k]|^2, 1e-10)
+
+on the scale of 1. w is a periodic Hann window; `mel` has triangles on Slaney's scale (linear below
+1 kHz, logarithmic above), each of area 1. The floor of Whisper's spectrogram, 8 below the loudest
+m, depends on all frames, so its encoder applies it (`simuljax.models.encoders`).
 """
 
 import math
@@ -31,9 +35,9 @@ from flax import struct
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
-from simuljax.audio.log_mel import FFT, RATE, log_energies
 from simuljax.config.fields import Checked, setting
 
+RATE = 16_000
 FRAME, SHIFT = 400, 160  # samples: 25 and 10 ms
 SPECTRUM = 512  # points of the Fourier transform
 LOWEST_HZ, PREEMPHASIS = 20.0, 0.97
@@ -167,7 +171,7 @@ class Filterbank(Checked):
 
     @property
     def framing(self) -> Framing:
-        return Framing(length=FRAME, shift=SHIFT, history=FFT // 2 * (self.kind == "whisper"))
+        return Framing(length=FRAME, shift=SHIFT, history=FRAME // 2 * (self.kind == "whisper"))
 
 
 def without_fixed(stored: Any) -> Any:
@@ -186,23 +190,14 @@ def filterbank(
     samples: Real[ArrayLike, "*batch N"], config: Filterbank
 ) -> Float[Array, "*batch F bins"]:
     """Extract filterbanks of whole recordings: int16 samples, or float in [-1, 1]."""
-    if config.kind == "whisper":
-        return _whisper_log_mel(to_int16_scale(samples) / 32768, config)
-    frames = split(to_int16_scale(samples), config.framing)
-    return _log_mel(frames, config)
-
-
-def _whisper_log_mel(samples: jax.Array, config: Filterbank) -> jax.Array:
-    """Return every frame that lies within the recording and its mirrored beginning."""
-    framing, count = config.framing, complete_frames(samples.shape[-1], config.framing)
+    samples, framing = to_int16_scale(samples), config.framing
+    if config.kind == "kaldi":
+        return _features(split(samples, framing), config)
+    count = complete_frames(samples.shape[-1], framing)
     samples = jnp.pad(samples, [(0, 0)] * (samples.ndim - 1) + [(0, 1)])  # to mirror 200, take 201
     mirrored = samples[..., framing.history : 0 : -1]
     frames = _split(jnp.concatenate([mirrored, samples], -1), framing)[..., :count, :]
-    return _scaled_log_mel(frames, config)
-
-
-def _scaled_log_mel(frames: jax.Array, config: Filterbank) -> jax.Array:
-    return (log_energies(frames, config.bins) + 4) / 4
+    return _features(frames, config)
 
 
 def init_stream(config: Filterbank, batch_shape: tuple[int, ...] = ()) -> FrameState:
@@ -227,19 +222,32 @@ def stream_step(
     """
     state, frames, count = frames_step(state, samples, length, config.framing)
     real = jnp.arange(frames.shape[-2]) < count[..., None]
-    whisper = config.kind == "whisper"
-    features = _scaled_log_mel(frames / 32768, config) if whisper else _log_mel(frames, config)
-    return state, jnp.where(real[..., None], features, 0), count
+    return state, jnp.where(real[..., None], _features(frames, config), 0), count
 
 
-def _log_mel(frames: jax.Array, config: Filterbank) -> jax.Array:
-    frames = _emphasised(frames, np.float32(PREEMPHASIS)) * povey_window(frames.shape[-1])
-    if not frames.size:  # no frame at all: an FFT of nothing is refused by some backends
-        return jnp.zeros((*frames.shape[:-1], config.bins))
-    spectrum = jnp.fft.rfft(frames, SPECTRUM)[..., :-1]
-    power = jnp.square(spectrum.real) + jnp.square(spectrum.imag)
-    energy = jnp.matmul(power, mel_weights(config.bins).T, precision=jax.lax.Precision.HIGHEST)
+def _features(frames: jax.Array, config: Filterbank) -> jax.Array:
+    """Return the features of frames on the scale of int16."""
+    if config.kind == "whisper":
+        return (log_energies(frames / 32768, config.bins) + 4) / 4
+    window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME) / (FRAME - 1))) ** 0.85
+    frames = _emphasised(frames, np.float32(PREEMPHASIS)) * window.astype(np.float32)
+    energy = _energies(frames, SPECTRUM, mel_weights(config.bins))
     return jnp.log(jnp.maximum(energy, jnp.finfo(jnp.float32).eps))
+
+
+def log_energies(frames: Float[Array, "*batch F fft"], mels: int) -> Float[Array, "*batch F mels"]:
+    """Return Whisper's log-mel of frames on the scale of 1: logarithms to the base of 10."""
+    window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME) / FRAME)).astype(np.float32)
+    return jnp.log10(jnp.maximum(_energies(frames * window, FRAME, mel_filters(mels)), 1e-10))
+
+
+def _energies(frames: jax.Array, points: int, filters: np.ndarray) -> jax.Array:
+    """Weight the power spectrum; a filter has no weight beyond its last column."""
+    if not frames.size:  # no frame at all: an FFT of nothing is refused by some backends
+        return jnp.zeros((*frames.shape[:-1], len(filters)))
+    spectrum = jnp.fft.rfft(frames, points)[..., : filters.shape[1]]
+    power = jnp.square(spectrum.real) + jnp.square(spectrum.imag)
+    return jnp.matmul(power, filters.T, precision=jax.lax.Precision.HIGHEST)
 
 
 def _emphasised(x: jax.Array, factor: np.float32) -> jax.Array:
@@ -254,20 +262,32 @@ def _emphasised(x: jax.Array, factor: np.float32) -> jax.Array:
     return x - factor * before - (np.float32(1) - factor) * x.mean(-1, keepdims=True)
 
 
-def povey_window(length: int) -> Float[np.ndarray, " length"]:
-    """Return a Hann window to the power of .85."""
-    phase = 2 * np.pi * np.arange(length) / (length - 1)
-    return ((0.5 - 0.5 * np.cos(phase)) ** 0.85).astype(np.float32)
-
-
 def mel_weights(bins: int) -> Float[np.ndarray, "bins K"]:
-    """Return triangles whose corners are equally spaced in mel(f) = 1127 log(1 + f / 700)."""
-    corners = np.linspace(_mel(LOWEST_HZ), _mel(RATE / 2), bins + 2)
-    left, centre, right = (corners[k : k + bins, None] for k in range(3))
-    points = _mel(np.arange(SPECTRUM // 2) * (RATE / SPECTRUM))
+    """Return Kaldi's triangles, with corners equally spaced in 1127 log(1 + f / 700)."""
+
+    def mel(hertz):
+        return 1127 * np.log1p(hertz / 700)
+
+    corners = np.linspace(mel(LOWEST_HZ), mel(RATE / 2), bins + 2)[:, None]
+    points = mel(np.arange(SPECTRUM // 2) * (RATE / SPECTRUM))
+    return _triangles(corners, points).astype(np.float32)
+
+
+def mel_filters(mels: int) -> Float[np.ndarray, "mels K"]:
+    """Return Whisper's triangles, with corners equally spaced from 0 to 8 kHz on Slaney's scale.
+
+    Below 1 kHz, 3 mel are 200 Hz; above, 27 mel are a factor of 6.4.
+    """
+    step = np.log(6.4) / 27
+    highest = 15.0 + float(np.log(RATE / 2 / 1000.0)) / step
+    mel = np.linspace(0.0, highest, mels + 2)
+    corners = np.where(mel < 15.0, mel * 200 / 3, 1000.0 * np.exp(step * (mel - 15.0)))[:, None]
+    triangles = _triangles(corners, np.arange(FRAME // 2 + 1) * (RATE / FRAME))
+    return (triangles * 2 / (corners[2:] - corners[:-2])).astype(np.float32)
+
+
+def _triangles(corners: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return triangles of height 1, each from one corner over the next to the one after."""
+    left, centre, right = corners[:-2], corners[1:-1], corners[2:]
     up, down = (points - left) / (centre - left), (right - points) / (right - centre)
-    return np.maximum(np.minimum(up, down), 0).astype(np.float32)
-
-
-def _mel(hertz):
-    return 1127 * np.log1p(hertz / 700)
+    return np.maximum(np.minimum(up, down), 0)

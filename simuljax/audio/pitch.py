@@ -42,8 +42,7 @@ from flax import struct
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
 from simuljax.audio import filterbank
-from simuljax.audio.filterbank import FRAME, SHIFT, FrameState, Framing
-from simuljax.audio.log_mel import RATE
+from simuljax.audio.filterbank import FRAME, RATE, SHIFT, FrameState, Framing
 
 _LOW_RATE = 4_000  # after decimation: twice what four harmonics of the highest pitch need
 _FACTOR = RATE // _LOW_RATE
@@ -55,8 +54,6 @@ _STEP = 0.01  # between neighbouring lags, in logarithms
 _BALLAST = 0.01  # of the mean energy
 _QUIET = 1.0  # energy of a sample, int16 scale: silence correlates with nothing
 _HIGHEST = jax.lax.Precision.HIGHEST
-
-
 _LOW_HZ, _HIGH_HZ = 50.0, 400.0  # the pitches that are looked for
 _MEAN_FRAMES = 150  # the 1.5 s whose mean is subtracted
 _LOG_LAGS = -np.log(_HIGH_HZ) + _STEP * np.arange(int(np.log(_HIGH_HZ / _LOW_HZ) / _STEP) + 1)
@@ -171,15 +168,11 @@ def _low_pass() -> Float[np.ndarray, " taps"]:
     return taps / taps.sum()
 
 
-def _framing() -> Framing:
-    """Return the filterbank's framing, with history for the longest lag and the filter."""
-    low, size = _WINDOW + int(_WHOLE_LAGS[-1]), int(np.gcd(FRAME, SHIFT))
-    needed = (low - 1) * _FACTOR + len(_low_pass())
-    history = -(-max(0, needed - FRAME) // size) * size
-    return Framing(length=FRAME + history, shift=SHIFT, history=history)
-
-
-FRAMING = _framing()
+# The filterbank's framing, with history for the longest lag and the filter.
+_NEEDED = (_WINDOW + int(_WHOLE_LAGS[-1]) - 1) * _FACTOR + len(_low_pass())
+_PIECE = int(np.gcd(FRAME, SHIFT))
+_HISTORY = -(-max(0, _NEEDED - FRAME) // _PIECE) * _PIECE
+FRAMING = Framing(length=FRAME + _HISTORY, shift=SHIFT, history=_HISTORY)
 
 
 def _decimation() -> Float[np.ndarray, "L D"]:

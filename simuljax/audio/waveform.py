@@ -31,6 +31,7 @@ from scipy import signal
 
 from simuljax.errors import SimuljaxError
 
+RATE = 16_000
 Stream = io.BufferedReader | io.BytesIO
 
 _UNKNOWN_SIZE = 0xFFFFFFFF  # what a program writes that streams a WAV and cannot go back
@@ -95,7 +96,6 @@ def _low_pass(up: int, down: int, dtype: np.dtype) -> np.ndarray:
     return np.asarray(signal.firwin(20 * most + 1, 1 / most, window=shape), dtype)
 
 
-RATE = 16_000
 Reason = Literal[
     "no such file", "corrupt audio", "truncated", "no samples", "not finite", "not samples"
 ]
@@ -224,9 +224,13 @@ def _checked(samples: Real[np.ndarray, "..."], rate: int) -> Float[np.ndarray, "
         raise AudioError("no samples", "the array is empty.")
     if samples.dtype == np.int16:
         return samples.astype(np.float32) / 32768
-    if np.issubdtype(samples.dtype, np.floating):
-        return _in_scale(_finite(samples.astype(np.float32), "the array"))
-    raise AudioError("not samples", f"{samples.dtype}; give int16, or float in [-1, 1].")
+    if not np.issubdtype(samples.dtype, np.floating):
+        raise AudioError("not samples", f"{samples.dtype}; give int16, or float in [-1, 1].")
+    samples = _finite(samples.astype(np.float32), "the array")
+    if (peak := float(np.abs(samples).max())) > _LOUDEST:
+        detail = f"float samples reach {peak:g}; scale them to [-1, 1] (int16 values: / 32768)."
+        raise AudioError("not samples", detail)
+    return samples
 
 
 def _check_rate(rate: int) -> None:
@@ -316,13 +320,6 @@ def _finite(samples: Float[np.ndarray, "..."], name: str) -> Float[np.ndarray, "
     if not np.isfinite(samples).all():
         first = int(np.argwhere(~np.isfinite(samples))[0, 0])
         raise AudioError("not finite", f"{name} has NaN or infinity at sample {first}.")
-    return samples
-
-
-def _in_scale(samples: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    if (peak := float(np.abs(samples).max())) > _LOUDEST:
-        detail = f"float samples reach {peak:g}; scale them to [-1, 1] (int16 values: / 32768)."
-        raise AudioError("not samples", detail)
     return samples
 
 

@@ -12,7 +12,7 @@ space before a mark that Moses attaches ("5 %" becomes "5%").
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
@@ -107,10 +107,12 @@ def tokenise(text: str, language: str) -> list[str]:
 def _keep_together(text: str, tokens: list[str], language: str) -> list[str]:
     """Join tokens that touch in the text but that `detokenise` would separate."""
     kept: list[str] = []
-    spacings, joined = [Spacing(language=language)], []
-    for token, touches in _touching(text, tokens):
+    spacings, joined, at = [Spacing(language=language)], [], 0
+    for token in tokens:
+        start = text.index(token, at)
         kept.append(token)
-        joined.append(touches)
+        joined.append(start == at and at > 0)  # it follows the previous one without a space
+        at = start + len(token)
         while joined[-1] and not attaches(spacings[len(kept) - 1], kept[-1]):
             tail = kept.pop()
             joined.pop()
@@ -118,15 +120,6 @@ def _keep_together(text: str, tokens: list[str], language: str) -> list[str]:
         del spacings[len(kept) :]
         spacings.append(after(spacings[-1], kept[-1]))
     return kept
-
-
-def _touching(text: str, tokens: list[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each token, and True if it follows the previous one without a space."""
-    at = 0
-    for token in tokens:
-        start = text.index(token, at)
-        yield token, start == at and at > 0
-        at = start + len(token)
 
 
 def _closes(spacing: Spacing, token: str) -> bool:

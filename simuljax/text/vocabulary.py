@@ -324,9 +324,7 @@ def _pieces(processor: SentencePieceProcessor) -> tuple[str, ...]:
 
 
 CONTINUES = "@@"
-_HEADER = "#version: 0.2"
 _END = "</w>"
-_NEVER = f"{_END} {_END}"  # no merge at all would be refused, this one is never met
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,7 +348,9 @@ class SubwordNmtVocabulary(Vocabulary):
                 f" each needed alone and with {CONTINUES}: ask for at least {config.size - room}."
             )
         merges = _learn_merges(words, room)
-        pieces = SPECIALS + _merged_pieces(alphabet, merges)
+        characters = [form for c in alphabet for form in (c, c + CONTINUES)]
+        left = dict.fromkeys([*characters, *map(_merged, merges)])  # what merges can leave, once
+        pieces = (*SPECIALS, *left)
         return cls(config=config, pieces=pieces, note=_size_note(pieces, config), merges=merges)
 
     @classmethod
@@ -376,8 +376,8 @@ class SubwordNmtVocabulary(Vocabulary):
 
     @cached_property
     def _bpe(self) -> BPE:
-        merges = self.merges or (_NEVER,)
-        return BPE(io.StringIO("\n".join([_HEADER, *merges])))
+        merges = self.merges or (f"{_END} {_END}",)  # one that is never met: none is refused
+        return BPE(io.StringIO("\n".join(["#version: 0.2", *merges])))
 
 
 def _learn_merges(words: Counter[str], room: int) -> tuple[str, ...]:
@@ -398,12 +398,6 @@ def _learn_merges(words: Counter[str], room: int) -> tuple[str, ...]:
         if len(made) > room:
             return tuple(merges[:i])
     return tuple(merges)
-
-
-def _merged_pieces(alphabet: Iterable[str], merges: Iterable[str]) -> tuple[str, ...]:
-    """Return all tokens that the merges can leave, each once."""
-    characters = [form for c in alphabet for form in (c, c + CONTINUES)]
-    return tuple(dict.fromkeys([*characters, *map(_merged, merges)]))
 
 
 def _merged(merge: str) -> str:

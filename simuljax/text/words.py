@@ -22,6 +22,7 @@ joins the next. They depend on the ids only through the last one with a boundary
 whole sequence is counted at once (`count_words`) as well as id by id (`WordCount.push`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -142,21 +143,49 @@ def word_boundaries(vocabulary: Vocabulary) -> WordBoundaries:
     before an opening one counts a piece late), tokens of several pieces that begin with a mark or
     end in a bracket or currency sign, elision before a numeral, and Chinese or Japanese tokens.
     """
-    pieces = vocabulary.pieces
-    match vocabulary.kind:
-        case "unigram" | "bpe":
-            starts = [piece.startswith(WORD_START) for piece in pieces]
-            return _boundaries(pieces, starts=starts, text=[p != WORD_START for p in pieces])
-        case "subword_nmt":
-            return _moses_boundaries(vocabulary)
-        case "characters":
-            return _separated(pieces, SPACE)
-        case "phonemes":
-            return _separated(pieces, WORD_END)
+    pieces = np.array(vocabulary.pieces, object)
+    no, yes = np.zeros(len(pieces), bool), np.ones(len(pieces), bool)
+    if vocabulary.kind in ("unigram", "bpe"):
+        begins = [piece.startswith(WORD_START) for piece in pieces]
+        flags = np.array([begins, no, pieces != WORD_START, no])
+    elif vocabulary.kind == "subword_nmt":
+        flags = _moses_boundaries(vocabulary)
+    else:
+        separates = pieces == (SPACE if vocabulary.kind == "characters" else WORD_END)
+        flags = np.array([no, separates, yes & ~separates, no])
+    flags[:, :UNK] = False  # padding, begin and end say nothing; unknown is text like any other
+    starts, ends, text, joins = flags
+    return WordBoundaries(starts_word=starts, ends_word=ends, has_text=text, joins_next=joins)
+
+
+def _moses_boundaries(vocabulary: Vocabulary) -> np.ndarray:
+    """Return the four flags; quotation marks carry none: they never stand alone."""
+    holds, spacing = _can_attach(vocabulary), _begun(vocabulary, last="x")
+    flags = []
+    for piece in vocabulary.pieces:
+        text, continues = piece.removesuffix(CONTINUES), piece.endswith(CONTINUES)
+        quote = moses.is_quote(piece)
+        may_attach = continues and moses.attachment_is_open(text)
+        starts = not (quote or may_attach or moses.attaches(spacing, text))
+        opening = not quote and moses.after(spacing, text).attach_next != "no"
+        joins = continues or opening
+        flags.append((starts, not (holds or joins or quote), not quote, joins))
+    return np.array(flags).T
+
+
+def _can_attach(vocabulary: Vocabulary) -> bool:
+    """Return True if some token could begin a word that attaches to the previous one."""
+    spacing = _begun(vocabulary, last="字")
+    texts = (piece.removesuffix(CONTINUES) for piece in vocabulary.pieces[len(SPECIALS) :])
+    return any(moses.attachment_is_open(text) or moses.attaches(spacing, text) for text in texts)
+
+
+def _begun(vocabulary: Vocabulary, last: str = "") -> moses.Spacing:
+    return moses.Spacing(language=vocabulary.config.language, last=last)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordStream:
+class WordStream(ABC):
     """The words of a growing sequence of ids, each returned once, when it is complete.
 
     Immutable: `push` and `finish` leave the stream they are called on as it was, so that a search
@@ -165,54 +194,56 @@ class WordStream:
     """
 
     vocabulary: Vocabulary = field(repr=False)
-    _word: "_PieceWord | _MosesWord"
 
-    @classmethod
-    def begin(cls, vocabulary: Vocabulary) -> Self:
-        if vocabulary.kind != "subword_nmt":
-            return cls(vocabulary=vocabulary, _word=_PieceWord.begin(vocabulary))
-        return cls(vocabulary=vocabulary, _word=_MosesWord.begin(vocabulary))
+    @staticmethod
+    def begin(vocabulary: Vocabulary) -> "WordStream":
+        """Return the stream before the first id."""
+        if vocabulary.kind == "subword_nmt":
+            holds = _can_attach(vocabulary)
+            return _MosesStream(vocabulary=vocabulary, holds=holds, spacing=_begun(vocabulary))
+        return _PieceStream(vocabulary=vocabulary, boundaries=word_boundaries(vocabulary))
 
     def push(self, ids: Iterable[int]) -> tuple[Self, list[str]]:
         """Return the stream after these ids, and the words they complete."""
-        word, words = self._word, []
+        stream, words = self, []
         for i in ids:
-            word, completed = word.push(self.vocabulary, int(i))
+            stream, completed = stream._after(int(i))
             words += completed
-        return replace(self, _word=word), words
+        return stream, words
 
+    @abstractmethod
+    def _after(self, i: int) -> tuple[Self, list[str]]:
+        """Return the stream after one id, and the words it completes."""
+
+    @abstractmethod
     def finish(self) -> list[str]:
-        return self._word.rest(self.vocabulary)
+        """Return the last word, if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PieceWord:
+class _PieceStream(WordStream):
     """The ids of the unfinished word, for kinds where single tokens mark word boundaries."""
 
     boundaries: WordBoundaries = field(repr=False, compare=False)
     ids: tuple[int, ...] = ()
 
-    @classmethod
-    def begin(cls, vocabulary: Vocabulary) -> Self:
-        return cls(boundaries=word_boundaries(vocabulary))
-
-    def push(self, vocabulary: Vocabulary, i: int) -> tuple[Self, list[str]]:
-        vocabulary.check(i)
+    def _after(self, i: int) -> tuple[Self, list[str]]:
+        self.vocabulary.check(i)
         words, ids = [], self.ids
         if self.boundaries.starts_word[i]:
-            words, ids = self.rest(vocabulary), ()
+            words, ids = self.finish(), ()
         following = replace(self, ids=(*ids, i))
         if self.boundaries.ends_word[i]:
-            return replace(self, ids=()), words + following.rest(vocabulary)
+            return replace(self, ids=()), words + following.finish()
         return following, words
 
-    def rest(self, vocabulary: Vocabulary) -> list[str]:
-        text = vocabulary.decode(self.ids)
+    def finish(self) -> list[str]:
+        text = self.vocabulary.decode(self.ids)
         return [text] if text else []
 
 
 @dataclass(frozen=True, kw_only=True)
-class _MosesWord:
+class _MosesStream(WordStream):
     """The unfinished word and token, for Moses tokens split with `@@`."""
 
     holds: bool  # whether something in the vocabulary can attach to a word
@@ -220,14 +251,9 @@ class _MosesWord:
     word: str = ""  # of whole tokens; held until nothing can attach to it any more
     token: str = ""  # of the pieces since
 
-    @classmethod
-    def begin(cls, vocabulary: Vocabulary) -> Self:
-        spacing = moses.Spacing(language=vocabulary.config.language)
-        return cls(holds=_can_attach(vocabulary), spacing=spacing)
-
-    def push(self, vocabulary: Vocabulary, i: int) -> tuple[Self, list[str]]:
+    def _after(self, i: int) -> tuple[Self, list[str]]:
         following, words = self, []
-        for piece in vocabulary.spell([i]):
+        for piece in self.vocabulary.spell([i]):
             token = self.token + piece.removesuffix(CONTINUES)
             following = replace(self, token=token)
             if not piece.endswith(CONTINUES):
@@ -236,7 +262,7 @@ class _MosesWord:
                 following, words = following._release()
         return following, words
 
-    def rest(self, vocabulary: Vocabulary) -> list[str]:
+    def finish(self) -> list[str]:
         ended, words = self._end_token() if self.token else (self, [])
         return words + ([ended.word] if ended.word else [])
 
@@ -253,65 +279,6 @@ class _MosesWord:
         if not self.holds and spacing.attach_next == "no":
             words, word = [*words, word], ""
         return replace(self, word=word, token="", spacing=spacing), words
-
-
-def _can_attach(vocabulary: Vocabulary) -> bool:
-    """Return True if some token could begin a word that attaches to the previous one."""
-    spacing = moses.Spacing(language=vocabulary.config.language, last="字")
-    texts = (piece.removesuffix(CONTINUES) for piece in vocabulary.pieces[len(SPECIALS) :])
-    return any(moses.attachment_is_open(text) or moses.attaches(spacing, text) for text in texts)
-
-
-def _moses_boundaries(vocabulary: Vocabulary) -> WordBoundaries:
-    """Return the boundaries; quotation marks carry none: they never stand alone."""
-    holds = _can_attach(vocabulary)
-    spacing = moses.Spacing(language=vocabulary.config.language, last="x")
-    quotes = [moses.is_quote(piece) for piece in vocabulary.pieces]
-    starts, joins = [], []
-    for piece, quote in zip(vocabulary.pieces, quotes, strict=True):
-        text, continues = piece.removesuffix(CONTINUES), piece.endswith(CONTINUES)
-        may_attach = continues and moses.attachment_is_open(text)
-        opening = not quote and moses.after(spacing, text).attach_next != "no"
-        starts.append(not (quote or may_attach or moses.attaches(spacing, text)))
-        joins.append(continues or opening)
-    return _boundaries(
-        vocabulary.pieces,
-        starts=starts,
-        ends=[not (holds or j or q) for j, q in zip(joins, quotes, strict=True)],
-        text=[not q for q in quotes],
-        joins=joins,
-    )
-
-
-def _separated(pieces: Sequence[str], separator: str) -> WordBoundaries:
-    is_separator = [piece == separator for piece in pieces]
-    return _boundaries(pieces, ends=is_separator, text=[not s for s in is_separator])
-
-
-def _boundaries(
-    pieces: Sequence[str],
-    *,
-    starts: Sequence[bool] = (),
-    ends: Sequence[bool] = (),
-    text: Sequence[bool] = (),
-    joins: Sequence[bool] = (),
-) -> WordBoundaries:
-    """Return flags as arrays. Defaults: no id starts, ends or joins a word, every id has text.
-
-    Padding, begin and end say nothing; unknown is text like any other.
-    """
-
-    def array(flags: Sequence[bool], default: bool = False) -> np.ndarray:
-        values = np.array(flags or [default] * len(pieces), bool)
-        values[:UNK] = False
-        return values
-
-    return WordBoundaries(
-        starts_word=array(starts),
-        ends_word=array(ends),
-        has_text=array(text, True),
-        joins_next=array(joins),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +315,12 @@ def read_by_words(
     ".." "."). The Moses tokens of subword_nmt depend on what follows in a few places (quotation
     marks, "dogs'"; 7 of 100 sentences of TED talks): a word is cut as at the end of a sentence.
     """
-    pieces = [_pieces(vocabulary, text.split()) for text in texts]
+    pieces: list[list[list[int]]] = []
+    for text in texts:
+        read: list[list[int]] = []
+        for word in text.split():  # leading words without tokens add nothing
+            read.append(pieces_of_word(vocabulary, word, is_first=not any(read)))
+        pieces.append(read)
     tokens = [[*chain.from_iterable(words), EOS] if words else [] for words in pieces]
     lengths, words = (np.array([len(row) for row in rows], np.int32) for rows in (tokens, pieces))
     size, reads = (-(-max([1, *counts]) // multiple) * multiple for counts in (lengths, words))
@@ -358,14 +330,6 @@ def read_by_words(
         filled[row, : len(ids)] = ids
         units[row, : len(parts)] = np.cumsum([len(part) for part in parts])
     return WordedTexts(tokens=filled, lengths=lengths, units=units, words=words)
-
-
-def _pieces(vocabulary: Vocabulary, words: Sequence[str]) -> list[list[int]]:
-    """Return the tokens of every word; leading words without tokens add nothing."""
-    pieces: list[list[int]] = []
-    for word in words:
-        pieces.append(pieces_of_word(vocabulary, word, is_first=not any(pieces)))
-    return pieces
 
 
 def ctc_labels(logits: Float[Array, "B K C"], lengths: Int[Array, " B"]) -> Int[Array, "B K"]:

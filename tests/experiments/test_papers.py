@@ -1,10 +1,6 @@
 """The systems of Papi et al. 2022 and of Nguyen et al. 2021: all can be planned and trained."""
 
 import dataclasses
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,8 +10,12 @@ import pytest
 from experiments.nguyen2021 import how2 as nguyen_how2
 from experiments.nguyen2021 import multi30k as nguyen_multi30k
 from experiments.nguyen2021 import must_c as nguyen_must_c
+from experiments.nguyen2021 import phrasebook as nguyen_phrasebook
 from experiments.papi2022 import multi30k as papi_multi30k
+from experiments.papi2022 import must_c as papi_must_c
+from experiments.papi2022 import phrasebook as papi_phrasebook
 from experiments.papi2022 import recipe as papi
+from simuljax.ablate.grid import plan
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
 from simuljax.config.decoding import Beam
@@ -25,65 +25,37 @@ from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
 from simuljax.text import Words
 from simuljax.train.forward import Variables, forward
+from tests.helpers.grids import summarised_corpus, trained
 from tests.written_runs import PIECES
 
-pytestmark = pytest.mark.slow  # compiles much
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-FILES = sorted(EXPERIMENTS.glob("papi2022/[mp][uh]*.py")) + sorted(
-    EXPERIMENTS.glob("nguyen2021/[!r_]*.py")
-)
+@pytest.fixture
+def listed(tmp_path):
+    """Return a function that plans each grid of a module, on a corpus as far as a plan looks."""
+    corpus = summarised_corpus(tmp_path)
 
-# Where there are corpora, as far as a plan looks at them, all grids of all files are listed.
-LIST = """
-import sys
-from pathlib import Path
-from simuljax.config.loading import load_module
-from simuljax.cli import main as cli
+    def on(experiment: Experiment) -> Experiment:
+        return dataclasses.replace(
+            experiment, data=dataclasses.replace(experiment.data, directory=corpus)
+        )
 
-files = [Path(name) for name in sys.argv[1:]]
-for file in files:
-    for row in load_module(file).EXPERIMENTS.values():
-        for place in (row.data.directory, Path(f"{row.data.directory}-distilled")):
-            place.mkdir(parents=True, exist_ok=True)
-            (place / "summary.json").write_text(str(place))
-for file in files:
-    for grid in load_module(file).GRIDS:
-        print(f"[{file.parent.name}_{file.stem} {grid}]", flush=True)
-        cli.main(["ablate", str(file), "--grid", grid, "--list"])
-"""
+    def runs(module) -> dict[str, set[str]]:
+        grids = {}
+        for name, grid in module.GRIDS.items():
+            variants = {row: on(experiment) for row, experiment in trained(grid).items()}
+            grids[name] = {run.name for run in plan(dataclasses.replace(grid, variants=variants))}
+        return grids
+
+    return runs
 
 
-@pytest.fixture(scope="module")
-def listed(tmp_path_factory) -> dict[str, list[str]]:
-    """The runs of every grid, without their addresses."""
-    place = tmp_path_factory.mktemp("papers")
-    environment = os.environ | {"SIMULJAX_DATA": str(place), "SIMULJAX_RUNS": str(place / "runs")}
-    held = {"cwd": EXPERIMENTS.parent, "env": environment, "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, "-c", LIST, *map(str, FILES)], **held)
-    assert done.returncode == 0, done.stderr[-3000:]
-    grids: dict[str, list[str]] = {}
-    for line in done.stdout.splitlines():
-        if line.startswith("["):
-            grids[line.strip("[]")] = []
-        else:
-            state, name = line.split()
-            assert state == "waiting"
-            grids[list(grids)[-1]].append(name)
-    return grids
-
-
-def of_file(listed: dict[str, list[str]], file: str) -> dict[str, list[str]]:
-    return {name.split()[1]: runs for name, runs in listed.items() if name.startswith(f"{file} ")}
-
-
-def names(runs: list[str]) -> set[str]:
+def names(runs: set[str]) -> set[str]:
     return {run.rsplit("-", 1)[0] for run in runs}
 
 
-@pytest.mark.parametrize("corpus", ["must_c", "multi30k", "phrasebook"])
-def test_the_figures_of_papi(listed, corpus):
-    figures = of_file(listed, f"papi2022_{corpus}")
+@pytest.mark.parametrize("module", [papi_must_c, papi_multi30k, papi_phrasebook])
+def test_the_figures_of_papi(listed, module):
+    figures = listed(module)
     assert len(figures) == 7
     wanted = {"transformer-seed0", *(f"transformer_fixed_k{k}-seed0" for k in papi.K)}
     assert names(figures["figure_1"]) == wanted
@@ -91,17 +63,16 @@ def test_the_figures_of_papi(listed, corpus):
     assert names(figures["figure_3"]) == {"transformer-seed0", "conformer-seed0"}
     rivals = {"conformer_kd-seed0", *(f"caat_{size}_kd-seed0" for size in (16, 32, 64))}
     assert names(figures["figure_5"]) == rivals
-    one, other = figures["figure_1"], figures["figure_2"]
-    assert len(set(one) & set(other)) == 1, "the offline Transformer is trained once"
+    assert len(figures["figure_1"] & figures["figure_2"]) == 1, "one offline Transformer"
 
 
-@pytest.mark.parametrize("corpus", ["must_c", "how2", "multi30k", "phrasebook"])
-def test_the_tables_of_nguyen(listed, corpus):
-    grids = of_file(listed, f"nguyen2021_{corpus}")
+@pytest.mark.parametrize("module", [nguyen_must_c, nguyen_how2, nguyen_multi30k, nguyen_phrasebook])
+def test_the_tables_of_nguyen(listed, module):
+    grids = listed(module)
     assert names(grids["table"]) == {"characters-seed0"}
     assert names(grids["figure_2"]) == {"characters-seed0", "bpe400-seed0", "bpe2k-seed0"}
     assert names(grids["figure_3"]) == {"characters-seed0", "asr-seed0", "mt", "mt_offline"}
-    assert ("table_tst_he" in grids) == (corpus == "must_c")
+    assert ("table_tst_he" in grids) == (module is nguyen_must_c)
 
 
 def test_the_numbers_of_nguyen():
@@ -129,10 +100,9 @@ def test_the_flags_of_papi():
 
 def terms(row: Experiment) -> set[str]:
     """What its training looks at; nothing is computed."""
+    size = PIECES.size
     model = JointModel(
-        dataclasses.replace(
-            row.model, source_vocabulary=PIECES.size, target_vocabulary=PIECES.size, features=80
-        )
+        dataclasses.replace(row.model, source_vocabulary=size, target_vocabulary=size, features=80)
     )
     zeros = jnp.zeros((2, 9), jnp.int32)
     heard = row.model.speech is not None
@@ -160,18 +130,16 @@ def terms(row: Experiment) -> set[str]:
 
 TERMS = {
     "teacher": {"mt_nll"},
-    "transformer": {"st_nll", "ctc"},
-    "conformer": {"st_nll", "ctc"},
     "transformer_fixed_k3": {"st_nll", "ctc"},
     "conformer_adaptive_k5_kd": {"st_nll", "ctc"},
     "caat_32_kd": {"st_nll", "transducer", "transducer_delay"},
     "characters": {"st_nll"},
     "asr": {"st_nll", "ctc"},
     "mt": {"mt_nll"},
-    "mt_offline": {"mt_nll"},
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TERMS)
 def test_what_a_row_learns_from(name):
     rows = {**papi_multi30k.EXPERIMENTS, **nguyen_multi30k.EXPERIMENTS}

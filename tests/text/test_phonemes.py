@@ -51,12 +51,6 @@ def test_the_separators_are_ours_alone(language):
     assert not set("_()|") & {letter for word in words for part in word for letter in part}
 
 
-def test_languages_differ_and_do_not_disturb_each_other():
-    first = phonemize("die Hand", "de")
-    assert phonemize("die Hand", "en") != first
-    assert phonemize("die Hand", "de") == first
-
-
 def test_an_unknown_language_is_refused():
     with pytest.raises(VocabularyError, match="'xx'"):
         phonemize("hello", "xx")

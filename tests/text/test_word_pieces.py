@@ -16,7 +16,6 @@ from simuljax.text import (
     WordBoundaries,
     WordCount,
     WordStream,
-    clean,
     count_words,
     learn,
 )
@@ -160,27 +159,6 @@ def test_quotation_marks_delay_a_count_by_a_piece_at_most(language, sentences):
             np.testing.assert_array_equal(ours, counts)
         trailing = count_words(word_boundaries(vocab), np.array(ids), trailing="count")
         assert trailing[-1] == total == len(sentence.split())
-
-
-def test_real_sentences_have_their_words_counted():
-    lines = [clean(s) for s in real_lines("iwslt_ted_de_en/IWSLT16.TED.tst2013.de-en.de.gz", 300)]
-    vocab = learn(lines, VocabularyConfig(kind="subword_nmt", size=1000, language="de"))
-    boundaries, right = word_boundaries(vocab), 0
-    for line in lines:
-        ids = vocab.encode(line)
-        total = count_words(boundaries, np.array(ids), trailing="count")[-1]
-        right += total == len(vocab.decode(ids).split())
-    assert right >= 0.98 * len(lines)
-
-
-def test_spoken_text_counts_words_with_their_last_piece():
-    text = "das haus ist schön aber klein"
-    vocab = learn([text], VocabularyConfig(kind="subword_nmt", language="de"))
-    ids = np.array(vocab.encode(text))
-    assert count_words(word_boundaries(vocab), ids)[-1] == 6
-    marked = moses_vocabulary("th@@", "is", "a", "ph@@", "rase", ".")  # where a mark may follow
-    ids = np.array([4, 5, 5, 6, 7, 8, 9])
-    assert count_words(word_boundaries(marked), ids).tolist() == [0, 0, 1, 2, 3, 3, 3]
 
 
 FLAGS = arrays.arrays(bool, (4, 6))

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Real
 
-from simuljax.audio.filterbank import Framing, split
-from simuljax.audio.log_mel import FFT, log_energies
+from simuljax.audio.filterbank import FRAME as FFT
+from simuljax.audio.filterbank import Framing, log_energies, split
 from simuljax.models.whisper.config import HOP, RATE, WINDOW_S
 
 FRAMES = WINDOW_S * RATE // HOP  # of a window

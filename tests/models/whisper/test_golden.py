@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from simuljax.audio.log_mel import mel_filters
+from simuljax.audio.filterbank import mel_filters
 from simuljax.models.whisper import Decoding, Request, load
 from simuljax.models.whisper.decoding import Context, decode, language_probs
 from simuljax.models.whisper.model import nothing_written

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.audio.log_mel import mel_filters
+from simuljax.audio.filterbank import mel_filters
 from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions, later_half, published_name
 from simuljax.models.whisper.model import (
     Model,
