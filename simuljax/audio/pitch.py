@@ -62,36 +62,42 @@ _WHOLE_LAGS = np.arange(  # in samples at the low rate
 )
 
 
-@struct.dataclass
-class TrackState:
-    """The best paths so far, and the energy so far."""
+DIMS = 3
+_SLOPE = (-0.2, -0.1, 0.0, 0.1, 0.2)  # least squares over five frames
 
+
+@struct.dataclass
+class PitchState:
+    """Samples that wait, the best paths so far, and the window whose mean is subtracted."""
+
+    frames: FrameState  # samples that wait for their frame
     scores: jax.Array  # [..., S] of the best path that ends in each lag, the best of all 0
     energy: jax.Array  # [...] summed over the frames seen
     seen: jax.Array  # [...] int32, frames
+    log_hz: jax.Array  # [..., W - 1] of the frames before
+    weights: jax.Array  # [..., W - 1] their probabilities of voicing; 0 before the first frame
 
 
-@struct.dataclass
-class Track:
-    """One pitch per frame, voiced or not, and how well it fits."""
-
-    log_hz: jax.Array  # [..., F]
-    correlation: jax.Array  # [..., F] in [-1, 1], without ballast
-
-
-def init_track(batch_shape: tuple[int, ...] = ()) -> TrackState:
-    """Return a state in which all lags are equal."""
-    return TrackState(
+def init_stream(batch_shape: tuple[int, ...] = ()) -> PitchState:
+    """Return the state before the first sample, in which all lags are equal."""
+    past = jnp.zeros((*batch_shape, _MEAN_FRAMES - 1))
+    return PitchState(
+        frames=filterbank.init_frames(FRAMING, batch_shape),
         scores=jnp.zeros((*batch_shape, len(_LOG_LAGS))),
         energy=jnp.zeros(batch_shape),
         seen=jnp.zeros(batch_shape, jnp.int32),
+        log_hz=past,
+        weights=past,
     )
 
 
-def track_step(
-    state: TrackState, frames: Float[Array, "*batch F L"], count: Int[Array, "*batch"]
-) -> tuple[TrackState, Track]:
-    """Return the pitch of more frames, of which the first `count` are real and update the state."""
+def track(
+    state: PitchState, frames: Float[Array, "*batch F L"], count: Int[Array, "*batch"]
+) -> tuple[PitchState, Float[Array, "*batch F"], Float[Array, "*batch F"]]:
+    """Follow the pitch through more frames, of which the first `count` are real.
+
+    Return the state, log f, and the correlation in [-1, 1], without ballast: how well it fits.
+    """
     real = jnp.arange(frames.shape[-2]) < count[..., None]
     products, energies, own = _correlations(frames)
     energy = state.energy[..., None] + jnp.cumsum(jnp.where(real, own, 0), -1)
@@ -101,9 +107,9 @@ def track_step(
     free = _at_lags(products, squares, jnp.full_like(own, _WINDOW * _QUIET))
     scores, best = _follow(state.scores, steady, real)
     last = jnp.concatenate([state.energy[..., None], energy], -1)[..., -1]
-    state = TrackState(scores=scores, energy=last, seen=state.seen + count)
+    state = dataclasses.replace(state, scores=scores, energy=last, seen=state.seen + count)
     correlation = jnp.take_along_axis(free, best[..., None], -1)[..., 0]
-    return state, Track(log_hz=_log_hz(steady, best), correlation=correlation)
+    return state, _log_hz(steady, best), correlation
 
 
 def _correlations(frames: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -192,20 +198,6 @@ def _interpolation() -> Float[np.ndarray, "lags S"]:
     return (np.sinc(distance) * window).astype(np.float32)
 
 
-DIMS = 3
-_SLOPE = (-0.2, -0.1, 0.0, 0.1, 0.2)  # least squares over five frames
-
-
-@struct.dataclass
-class PitchState:
-    """Samples that wait for their frame, the track, and the window whose mean is subtracted."""
-
-    frames: FrameState
-    track: TrackState
-    log_hz: jax.Array  # [..., W - 1] of the frames before
-    weights: jax.Array  # [..., W - 1] their probabilities of voicing; 0 before the first frame
-
-
 def pitch(samples: Real[ArrayLike, "*batch N"]) -> Float[Array, "*batch F 3"]:
     """Return voicing, pitch and delta of whole recordings, one per filterbank frame."""
     samples = filterbank.to_int16_scale(samples)
@@ -219,17 +211,6 @@ def voicing_probability(correlation: Float[Array, "*any"]) -> Float[Array, "*any
     n = jnp.abs(correlation)
     odds = -5.2 + 5.4 * jnp.exp(7.5 * (n - 1)) + 4.8 * n - 2 * jnp.exp(-10 * n)
     return jax.nn.sigmoid(odds + 4.2 * jnp.exp(20 * (n - 1)))
-
-
-def init_stream(batch_shape: tuple[int, ...] = ()) -> PitchState:
-    """Return the state before the first sample."""
-    past = jnp.zeros((*batch_shape, _MEAN_FRAMES - 1))
-    return PitchState(
-        frames=filterbank.init_frames(FRAMING, batch_shape),
-        track=init_track(batch_shape),
-        log_hz=past,
-        weights=past,
-    )
 
 
 def stream_step(
@@ -248,19 +229,18 @@ def _features(
     state: PitchState, frames: jax.Array, count: jax.Array
 ) -> tuple[PitchState, jax.Array]:
     """Compute the features of a whole recording or of a chunk."""
-    first = (state.track.seen == 0)[..., None]
-    tracked, found = track_step(state.track, frames, count)
-    past = jnp.where(first, found.log_hz[..., :1], state.log_hz) if frames.size else state.log_hz
-    log_hz = jnp.concatenate([past, found.log_hz], -1)
-    correlation = jnp.clip(found.correlation, -1, 1)
+    first = (state.seen == 0)[..., None]
+    tracked, found, correlation = track(state, frames, count)
+    past = jnp.where(first, found[..., :1], state.log_hz) if frames.size else state.log_hz
+    log_hz = jnp.concatenate([past, found], -1)
+    correlation = jnp.clip(correlation, -1, 1)
     weights = jnp.concatenate([state.weights, voicing_probability(correlation)], -1)
     mean = _trailing_sum(weights * log_hz) / _trailing_sum(weights)
     voicing = 2 * ((1.0001 - correlation) ** 0.15 - 1)
-    features = [voicing, 2 * (found.log_hz - mean), 10 * _slope(log_hz, frames.shape[-2])]
+    features = [voicing, 2 * (found - mean), 10 * _slope(log_hz, frames.shape[-2])]
     kept = count[..., None] + jnp.arange(state.weights.shape[-1])
     state = dataclasses.replace(
-        state,
-        track=tracked,
+        tracked,
         log_hz=jnp.take_along_axis(log_hz, kept, -1),
         weights=jnp.take_along_axis(weights, kept, -1),
     )

@@ -1,5 +1,7 @@
 """Pitch of tones whose pitch is known, of noise that has none, and in pieces as in one."""
 
+from collections import namedtuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from simuljax.audio import frame_count, read_audio
 from simuljax.audio import pitch as module
 from simuljax.audio.filterbank import Filterbank, split, to_int16_scale
-from simuljax.audio.pitch import FRAMING, init_track, track_step, voicing_probability
+from simuljax.audio.pitch import FRAMING, init_stream, track, voicing_probability
 from tests.audio.signals import Stream, babble, cut, hiss, real_talk, tone
 from tests.oracles import pitch as oracle
 
@@ -20,6 +22,7 @@ GLIDES = {
     "300 Hz": np.full(24_000, 300.0),
     "vibrato": 150 * (1 + 0.1 * np.sin(2 * np.pi * 5 * SECONDS)),
 }
+Found = namedtuple("Found", ["log_hz", "correlation"])
 compute = jax.jit(module.pitch)
 probability = jax.jit(voicing_probability)
 
@@ -27,7 +30,7 @@ probability = jax.jit(voicing_probability)
 @jax.jit
 def follow(samples):
     frames = split(to_int16_scale(samples), FRAMING)
-    return track_step(init_track(), frames, jnp.array(len(frames)))[1]
+    return Found(*track(init_stream(), frames, jnp.array(len(frames)))[1:])
 
 
 def true_pitch(hertz, frames):

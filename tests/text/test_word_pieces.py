@@ -23,7 +23,7 @@ from simuljax.text.words import pieces_of_word, read_by_words, word_boundaries
 from tests.text.samples import CORPORA, ENGLISH, GERMAN, real_lines, vocabulary
 from tests.text.test_words import ids_of, moses_vocabulary
 
-WHOLE = [(kind, language) for kind in ("unigram", "bpe", "characters") for language in ("en", "de")]
+WHOLE = [("unigram", "en"), ("unigram", "de"), ("bpe", "de"), ("characters", "en")]
 
 
 def by_words(vocab, text):

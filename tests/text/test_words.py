@@ -26,9 +26,7 @@ from simuljax.text.words import _MosesStream, ctc_labels, word_boundaries
 from tests.text.samples import GERMAN, KINDS, vocabulary
 
 EVERY = [(kind, "en") for kind in KINDS] + [
-    ("unigram", "de"),
     ("characters", "ja"),
-    ("unigram", "ja"),
     ("subword_nmt", "de"),
     ("subword_nmt", "fr"),
     ("subword_nmt", "ja"),
@@ -46,15 +44,6 @@ def stream_words(stream, chunks):
         stream, completed = stream.push(chunk)
         words += completed
     return words + stream.finish()
-
-
-def timeline(vocab, *pieces):
-    """Which words each piece completes, and what is left at the end."""
-    stream, out = WordStream.begin(vocab), []
-    for i in ids_of(vocab, *pieces):
-        stream, words = stream.push([i])
-        out.append(words)
-    return [*out, stream.finish()]
 
 
 def moses_vocabulary(*pieces, language="en"):
@@ -110,56 +99,40 @@ def test_the_properties_notice_words_given_out_too_early():
     assert stream_words(replace(begun, holds=False), [ids]) != GERMAN[0].split()
 
 
-def test_sentencepiece_words_wait_for_the_next_to_begin():
-    pieces = (*SPECIALS, "▁th", "is", "▁is", "▁a", "▁ph", "rase", "▁")
-    vocab = replace(vocabulary("unigram"), pieces=pieces)
-    assert timeline(vocab, "▁th", "is", "▁is", "▁a", "▁ph", "rase") == [
-        *([], [], ["this"], ["is"], ["a"], []),
-        ["phrase"],
-    ]
-    assert timeline(vocab, "is", "▁", "▁", "▁a") == [[], ["is"], [], [], ["a"]]
-    assert timeline(vocab, "▁a", "</s>", "is") == [[], [], [], ["ais"]]
+SPM = replace(
+    vocabulary("unigram"), pieces=(*SPECIALS, "▁th", "is", "▁is", "▁a", "▁ph", "rase", "▁")
+)
+BARE = moses_vocabulary("th@@", "is", "a", "ph@@", "rase")  # nothing attaches to a word
+DAS = moses_vocabulary("Das", "Haus", ".", "is@@", "t", ".@@", "5", language="de")
+MARKED = moses_vocabulary('"', "(", ")", "a", "b")
+QUOTED = moses_vocabulary('"', "a", "b")
+ELIDED = moses_vocabulary("l'", "homme", "3", language="fr")
+AB_C = learn(["ab c"], VocabularyConfig(kind="characters"))
+# A vocabulary and its pieces, each with the words that it completes; what is left at the end.
+TIMELINES = [
+    (SPM, "▁th: is: ▁is:this ▁a:is ▁ph:a rase:", "phrase"),
+    (SPM, "is: ▁:is ▁: ▁a:", "a"),
+    (SPM, "▁a: </s>: is:", "ais"),
+    (BARE, "th@@: is:this is:is a:a ph@@: rase:phrase", ""),  # Papi 2022, appendix A.1
+    (DAS, "Das: Haus:Das is@@:Haus t: .:", "ist."),
+    (DAS, "Haus: .@@: 5:Haus", ".5"),
+    (DAS, "Haus: .@@: .:", "Haus.."),
+    (MARKED, 'a: ":a b: ": (:"b" a: ):', "(a)"),
+    (QUOTED, 'a: ":a b: ":', '"b"'),
+    (ELIDED, "l': homme:l'homme l': 3:l',3", ""),
+    (AB_C, "a: b: _:ab _: c:", "c"),
+    (vocabulary("phonemes"), "h: ə: |:h_ə |: l:", "l"),
+]
 
 
-def test_words_that_nothing_can_attach_to_do_not_wait():
-    """The example of Papi 2022, appendix A.1."""
-    vocab = moses_vocabulary("th@@", "is", "a", "ph@@", "rase")
-    assert timeline(vocab, "th@@", "is", "is", "a", "ph@@", "rase") == [
-        *([], ["this"], ["is"], ["a"], [], ["phrase"]),
-        [],
-    ]
-
-
-def test_words_that_something_may_attach_to_wait_for_one_piece():
-    vocab = moses_vocabulary("Das", "Haus", ".", "is@@", "t", ".@@", "5", language="de")
-    assert timeline(vocab, "Das", "Haus", "is@@", "t", ".") == [
-        *([], ["Das"], ["Haus"], [], []),
-        ["ist."],
-    ]
-    assert timeline(vocab, "Haus", ".@@", "5") == [[], [], ["Haus"], [".5"]]
-    assert timeline(vocab, "Haus", ".@@", ".") == [[], [], [], ["Haus.."]]
-
-
-def test_brackets_and_quotation_marks_belong_to_their_words():
-    vocab = moses_vocabulary('"', "(", ")", "a", "b")
-    assert timeline(vocab, "a", '"', "b", '"', "(", "a", ")") == [
-        *([], ["a"], [], [], ['"b"'], [], []),
-        ["(a)"],
-    ]
-    vocab = moses_vocabulary('"', "a", "b")
-    assert timeline(vocab, "a", '"', "b", '"') == [[], ["a"], [], [], ['"b"']]
-
-
-def test_elision_is_settled_by_the_next_letter():
-    vocab = moses_vocabulary("l'", "homme", "3", language="fr")
-    assert timeline(vocab, "l'", "homme", "l'", "3") == [[], ["l'homme"], [], ["l'", "3"], []]
-
-
-def test_characters_and_phonemes_end_at_their_separator():
-    vocab = learn(["ab c"], VocabularyConfig(kind="characters"))
-    assert timeline(vocab, "a", "b", " ", " ", "c") == [[], [], ["ab"], [], [], ["c"]]
-    vocab = vocabulary("phonemes")
-    assert timeline(vocab, "h", "ə", "|", "|", "l") == [[], [], ["h ə"], [], [], ["l"]]
+@pytest.mark.parametrize(("vocab", "pieces", "left"), TIMELINES)
+def test_each_piece_completes_the_words_that_nothing_can_change(vocab, pieces, left):
+    stream = WordStream.begin(vocab)
+    for step in pieces.split():
+        piece, _, words = step.replace("_", " ").rpartition(":")
+        stream, completed = stream.push(ids_of(vocab, piece))
+        assert completed == (words.split(",") if words else [])
+    assert stream.finish() == ([left] if left else [])
 
 
 @pytest.mark.parametrize("kind", ["unigram", "subword_nmt", "characters"])
