@@ -34,8 +34,7 @@ from simuljax.eval.scores import average_runs, normalise, word_difference, word_
 from simuljax.report.figures import draw_curves
 from simuljax.runs.recordings import RecordingsSplit, open_recordings, stream_settings
 from simuljax.runs.split import RunSplit, of_text, open_examples
-from simuljax.serve.cascade import Cascade, check_translator
-from simuljax.serve.cascade import load as load_cascade
+from simuljax.serve.cascade import RECOGNISING, Cascade, check_translator
 from simuljax.serve.run import open_run
 from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.serve.translator import is_whisper, load
@@ -230,18 +229,14 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
 def open_source(chosen: Evaluation) -> Source:
     """Load the model and open the split."""
     model: Any
-    then, settings = None, dict[str, Any]()
-    if not is_whisper(chosen.run):
-        model = load_run(chosen.run, chosen.checkpoint)
-        then = load_run(chosen.then, chosen.checkpoint) if chosen.then else None
-        settings["decoding"] = chosen.decoding()
-    elif chosen.then is None:
-        model = load(chosen.run)
-    else:
-        loaded = load_cascade(chosen.run, chosen.then, chosen.checkpoint)
-        model, then = loaded.recogniser, loaded.translator
+    settings: dict[str, Any] = {}
     if is_whisper(chosen.run):
+        model = load(chosen.run, settings=RECOGNISING if chosen.then else None)
         model = model.having(**stream_settings(chosen))
+    else:
+        model = load_run(chosen.run, chosen.checkpoint)
+        settings["decoding"] = chosen.decoding()
+    then = load_run(chosen.then, chosen.checkpoint) if chosen.then else None
     both = model if then is None else Cascade(model, then)  # refuses what does not go together
     if isinstance(model, RunTranslator) and chosen.mode != "live" and not is_long_form(chosen):
         examples = open_examples(model.run, chosen)

@@ -18,7 +18,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -37,21 +36,18 @@ from simuljax.decode.reencoding import (
     sizes_to,
 )
 from simuljax.decode.stream import Events
-from simuljax.models import whisper
 from simuljax.serve.bundled import bundle_of
 from simuljax.serve.run import Run, RunError
-from simuljax.serve.run_translator import RunTranslator, Streaming, load_run
+from simuljax.serve.run_translator import RunTranslator, Streaming
 from simuljax.serve.session import Backend, Rows, Session
-from simuljax.serve.translator import Stream, Translator, is_whisper
+from simuljax.serve.translator import Translator
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 from simuljax.serve.whisper.hypothesis import is_punctuation
 from simuljax.text import EOS, UNK, WordStream
 from simuljax.text.sentences import ends_sentence
 from simuljax.text.vocabulary import SPECIALS
 from simuljax.text.words import pieces_of_word
-from simuljax.train.run_params import Which
 
-Settings = Mapping[str, Any]  # of a stream, by name
 KEPT = 1000  # words of a transcript
 SHOWN = 20  # characters in a warning
 LONGEST = 100  # words of a text of Whisper without . ? or !
@@ -96,6 +92,7 @@ class TextReader:
             self.read(self.begin(), [UNK] * length, ended=False)
 
     def stream(self) -> "TextStream":
+        """Return a stream of a new text."""
         return TextStream(self)
 
     def begin(self) -> ReencodingState:
@@ -194,28 +191,11 @@ def waiting(decoding: D, model: ModelConfig) -> D:
     return replace(decoding, policy=WaitK(k=decoding.k, convention="stacl"), k=None)
 
 
-def load(
-    recogniser: str | Path,
-    translator: str | Path,
-    checkpoint: Which = "best",
-    settings: WhisperStreaming | None = None,
-    **how: Any,
-) -> "Cascade":
-    """Return the cascade of a run that transcribes, or Whisper, and a run with a text branch.
-
-    Whisper has `settings`, and `how` as in `simuljax.models.whisper.load`.
-    """
-    if is_whisper(recogniser):
-        first = WhisperTranslator(whisper.load(recogniser, **how), settings or RECOGNISING)
-    else:
-        first = load_run(recogniser, checkpoint)
-    return Cascade(first, load_run(translator, checkpoint))
-
-
 class Cascade(Translator):
     """Two trained models; the second reads what the first writes."""
 
     def __init__(self, recogniser: RunTranslator | WhisperTranslator, translator: RunTranslator):
+        self.has_marks = isinstance(recogniser, WhisperTranslator)  # that show where a text ends
         if isinstance(recogniser, RunTranslator):
             check_recogniser(recogniser.run)
         check_translator(translator.run)
@@ -223,37 +203,19 @@ class Cascade(Translator):
             check_agreement(recogniser.run, translator.run)
         self.recogniser, self.translator = recogniser, translator
         self.steps = (*recogniser.steps, *translator.steps)
+        self.live_settings = recogniser.live_settings
 
     @property
     def name(self) -> str:
         whole = bundle_of(self.translator.run.directory)
         return whole.name if whole else f"{self.recogniser.name}+{self.translator.name}"
 
-    @property
-    def live_settings(self) -> dict[str, Any]:
-        return self.recogniser.live_settings
-
-    @property
-    def has_marks(self) -> bool:
-        """Return True if marks in the transcript show where a text ends: in Whisper's."""
-        return isinstance(self.recogniser, WhisperTranslator)
-
     def backend(
-        self, *, translating: Settings | None = None, **recognising: Any
+        self, *, translating: Mapping[str, Any] | None = None, **recognising: Any
     ) -> "CascadeBackend":
         """Return what streams share: settings of `TextReader`, and of the recogniser's stream."""
         reader = self._reader(text_settings(dict(translating or {}), self.translator.run))
         return CascadeBackend(self.recogniser.backend(**recognising), reader, self.has_marks)
-
-    def stream(
-        self,
-        *,
-        recognising: Settings | None = None,
-        translating: Settings | None = None,
-        **settings: Any,
-    ) -> Stream:
-        """Return a live stream; `settings` are of the recogniser, like `recognising`."""
-        return super().stream(translating=translating, **(recognising or {}), **settings)
 
     def translate(self, audio: Any, *, rate: int = RATE, beam: int | Beam = 1) -> str:
         """Return the translation of a recording, transcribed first; `beam` is that of both."""
@@ -379,31 +341,26 @@ class CascadeSession:
 
 def check_recogniser(run: Run) -> None:
     """Refuse a run that does not transcribe speech."""
-    transcribes = run.config.data.task == "transcription"
-    problems = {
-        "has no speech branch": run.model.speech is None,
-        "was trained to translate, not to transcribe: a recogniser is trained with data.task "
-        "transcription": not transcribes,
-        "writes phonemes, and a translator of text reads words": run.target.kind == "phonemes",
-    }
-    _refuse(run, problems)
+    problem = None
+    if run.model.speech is None:
+        problem = "has no speech branch"
+    elif run.config.data.task != "transcription":
+        problem = (
+            "was trained to translate, not to transcribe: a recogniser is trained with data.task "
+            "transcription"
+        )
+    elif run.target.kind == "phonemes":
+        problem = "writes phonemes, and a translator of text reads words"
+    if problem:
+        raise RunError(f"{run.directory} {problem}")
 
 
 def check_translator(run: Run) -> None:
     """Refuse a run that does not translate text."""
-    problems = {
-        "has no text branch, which is to read the transcript": run.model.text is None,
-        "was trained to transcribe: it translates nothing": (
-            run.config.data.task == "transcription"
-        ),
-    }
-    _refuse(run, problems)
-
-
-def _refuse(run: Run, problems: Mapping[str, bool]) -> None:
-    for problem, is_there in problems.items():
-        if is_there:
-            raise RunError(f"{run.directory} {problem}")
+    if run.model.text is None:
+        raise RunError(f"{run.directory} has no text branch, which is to read the transcript")
+    if run.config.data.task == "transcription":
+        raise RunError(f"{run.directory} was trained to transcribe: it translates nothing")
 
 
 def check_agreement(recogniser: Run, translator: Run) -> None:

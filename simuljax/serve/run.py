@@ -73,14 +73,12 @@ def open_run(directory: Path | str) -> Run:
         config = read_experiment(directory)
     except ConfigError as error:
         raise RunError(str(error)) from error
-    source, target = load(directory / SOURCE_FILE), load(directory / TARGET_FILE)
-    front_end = load_features(directory / FEATURES_FILE)
     run = Run(
         directory=directory,
         config=config,
-        front_end=front_end,
-        source=source,
-        target=target,
+        source=load(directory / SOURCE_FILE),
+        target=load(directory / TARGET_FILE),
+        front_end=load_features(directory / FEATURES_FILE),
         decoding=read_decoding(directory / DECODING_FILE),
     )
     check_belongs(run)
@@ -174,23 +172,18 @@ def export(chosen: Export) -> Path:
     run = open_run(chosen.run)
     loaded = load_checkpoint(run, chosen.checkpoint)
     chosen.to.mkdir(parents=True, exist_ok=True)
+    file = PACKED_FILE if chosen.dtype == "int7" else PARAMS_FILE
     try:
-        write_export(run, loaded, chosen)
+        for name in COPIED:
+            if (run.directory / name).exists():
+                shutil.copy(run.directory / name, chosen.to / name)
+        state = {"params": loaded.params, "statistics": loaded.statistics}
+        write_params(chosen.to / file, state, loaded.steps, chosen.dtype)
     except BaseException:
-        for name in (*COPIED, PARAMS_FILE, PACKED_FILE):
+        for name in (*COPIED, file):
             (chosen.to / name).unlink(missing_ok=True)
         raise
     return chosen.to
-
-
-def write_export(run: Run, loaded: Loaded, chosen: Export) -> None:
-    """Write the files of an export, the parameters last."""
-    for name in COPIED:
-        if (run.directory / name).exists():
-            shutil.copy(run.directory / name, chosen.to / name)
-    state = {"params": loaded.params, "statistics": loaded.statistics}
-    file = PACKED_FILE if chosen.dtype == "int7" else PARAMS_FILE
-    write_params(chosen.to / file, state, loaded.steps, chosen.dtype)
 
 
 def describe(directory: Path) -> str:

@@ -241,6 +241,8 @@ def load_run(directory: str | Path, checkpoint: Which = "best") -> "RunTranslato
 class RunTranslator(Translator):
     """A trained model with its vocabularies and its features."""
 
+    live_settings = {"sentences": "pauses"}  # noqa: RUF012 (nobody changes it)
+
     def __init__(self, run: Run, trained: Loaded):
         self.run, self.steps = run, trained.steps
         self.network = JointModel(run.model)
@@ -249,10 +251,6 @@ class RunTranslator(Translator):
     @property
     def name(self) -> str:
         return self.run.directory.name
-
-    @property
-    def live_settings(self) -> dict[str, Any]:
-        return {"sentences": "pauses"}
 
     def translate(self, audio: Any, *, rate: int = RATE, beam: int | Beam = 1) -> str:
         """Return the translation of a recording; `beam` hypotheses are followed at once."""

@@ -53,8 +53,9 @@ def main(chosen: Teaching) -> None:
     enable_compilation_cache()
     translator = load_run(chosen.run, chosen.checkpoint)
     check_translator(translator.run)
-    if chosen.who:
-        print(who(translator, chosen))
+    if chosen.who:  # all that translations depend on
+        steps = "+".join(map(str, translator.steps))
+        print(f"{translator.run.directory} (updates {steps}, beam {chosen.beam})")
         return
     for stream in (sys.stdin, sys.stdout):
         stream.reconfigure(encoding="utf-8", newline="\n")  # pyright: ignore
@@ -62,12 +63,6 @@ def main(chosen: Teaching) -> None:
         for line in translate_lines(translator, some, beam=chosen.beam, tokens=chosen.tokens):
             print(line)
         sys.stdout.flush()
-
-
-def who(translator: RunTranslator, chosen: Teaching) -> str:
-    """Return all that translations depend on: the run, its updates, how it searches."""
-    steps = "+".join(map(str, translator.steps))
-    return f"{translator.run.directory} (updates {steps}, beam {chosen.beam})"
 
 
 def translate_lines(
@@ -92,6 +87,10 @@ def translate_lines(
 
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[tuple[list[int], tuple[int, int]]]:
     """Yield indices and the shape of a batch, the longest first; few shapes: powers of 2."""
+
+    def power_of_2(number: int) -> int:
+        return 1 << max(0, number - 1).bit_length()  # the least that is not below the number
+
     waiting = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: -lengths[i])
     most = power_of_2(len(waiting))
     while waiting:
@@ -99,11 +98,6 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[tuple[list[int], tu
         rows = min(most, max(1, tokens // size))
         yield waiting[:rows], (rows, size)
         waiting = waiting[rows:]
-
-
-def power_of_2(number: int) -> int:
-    """Return the least power of 2 that is not below the number."""
-    return 1 << max(0, number - 1).bit_length()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ print(stream.finish())
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,14 +75,10 @@ class Translator:
 
     steps: tuple[int, ...] = ()  # updates of all checkpoints of ours
     languages: tuple[str, ...] = ()  # codes of those it understands; none where that is not known
+    live_settings: Mapping[str, Any]  # of live streams, which may be of any length
 
     @property
     def name(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def live_settings(self) -> dict[str, Any]:
-        """Return the settings of live streams, which may be of any length."""
         raise NotImplementedError
 
     def translate(self, audio: Audio, *, rate: int = RATE, beam: int = 1) -> str:
@@ -200,19 +196,18 @@ def load(
     a run. `checkpoint` of a run may be "best", "last", "averaged". Whisper has `settings`, a
     `WhisperStreaming`, and `how` as in `simuljax.models.whisper.load`.
     """
-    first, *then = parts_of(model)
-    if then:
-        from simuljax.serve.cascade import load as load_cascade
-
-        return load_cascade(first, *then, checkpoint=checkpoint, settings=settings, **how)
-    if is_whisper(first):
-        from simuljax.models import whisper
-        from simuljax.serve.whisper import WhisperTranslator
-
-        return WhisperTranslator(whisper.load(first, **how), settings)
+    from simuljax.models import whisper
+    from simuljax.serve.cascade import RECOGNISING, Cascade
     from simuljax.serve.run_translator import load_run
+    from simuljax.serve.whisper import WhisperTranslator
 
-    return load_run(first, checkpoint)
+    first, *then = parts_of(model)
+    if is_whisper(first):
+        usual = RECOGNISING if then else None
+        loaded = WhisperTranslator(whisper.load(first, **how), settings or usual)
+    else:
+        loaded = load_run(first, checkpoint)
+    return Cascade(loaded, load_run(then[0], checkpoint)) if then else loaded
 
 
 def is_whisper(model: str | Path) -> bool:

@@ -19,11 +19,10 @@ from simuljax.models.whisper import Whisper
 from simuljax.runs import evaluate as evaluation
 from simuljax.runs.evaluate import evaluate, plan_evaluations
 from simuljax.runs.split import word_delays
-from simuljax.serve import cascade
 from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.run_translator import load_run
-from simuljax.serve.translator import stream_all
+from simuljax.serve.translator import load, stream_all
 from simuljax.text import EOS
 from tests.helpers.corpora import build, stored, write_hums
 from tests.models.whisper.small import TOKENIZER, small_model
@@ -50,10 +49,10 @@ def chosen(tmp_path_factory) -> Evaluation:
 
 def by_hand(chosen: Evaluation) -> list[list[tuple[str, float]]]:
     corpus = open_corpus(open_run(chosen.run).config.data.directory)
-    both, said = cascade.load(chosen.run, chosen.then or ""), []
+    both, said = load(f"{chosen.run}+{chosen.then}"), []
     for record in stored(corpus["test"]):
         sound = record["audio"]
-        stream = both.stream(recognising={"limit": FEW}, translating={"k": chosen.then_k})
+        stream = both.stream(limit=FEW, translating={"k": chosen.then_k})
         words = [w for i in range(0, len(sound), READ) for w in stream.push(sound[i : i + READ])]
         words += stream.finish()
         said.append([(word.text, word.delay_ms) for word in words])
@@ -128,11 +127,7 @@ def test_what_is_no_cascade_is_refused(chosen):
 def whispered(chosen, tmp_path, monkeypatch) -> Evaluation:
     """A file in place of the recogniser; what its windows say follows from their sound."""
     model = Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=TOKENIZER)
-    monkeypatch.setattr(
-        evaluation,
-        "load_cascade",
-        lambda run, then, which: Cascade(Saying(model, SMALL), load_run(then, which)),
-    )
+    monkeypatch.setattr(evaluation, "load", lambda run, settings: Saying(model, SMALL))
     monkeypatch.setattr("simuljax.config.evaluation.RUNS", tmp_path)
     (tmp_path / "small.bin").write_bytes(b"weights")
     return Evaluation(
@@ -151,7 +146,8 @@ def test_whisper_before_a_translator(whispered):
     records = read_records(whispered.folder)
     evaluate(live := dataclasses.replace(whispered, mode="live", first=2, repeats=1))
     assert plain(read_records(live.folder)) == plain(records)[:2]
-    both = evaluation.load_cascade(whispered.run, whispered.then or "", "best")
+    recogniser = evaluation.load(whispered.run, settings=None)
+    both = Cascade(recogniser, load_run(whispered.then or ""))  # pyright: ignore[reportArgumentType]
     sounds = [each["audio"] for each in stored(open_corpus(whispered.corpus or "")["test"])]
     backend = both.backend(read_ms=300, policy=Greedy(), translating={"k": 2})
     alone = [[(w.text, w.delay_ms) for w in words] for words in stream_all(backend, sounds)]

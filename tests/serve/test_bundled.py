@@ -31,6 +31,7 @@ from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.translator import Stream, Word
 from simuljax.serve.web.server import ServeError, ServeOptions, load_models
+from simuljax.serve.whisper import WhisperTranslator
 from tests.eval.logs import made_up
 from tests.models.whisper.small import TOKENS, ggml_bytes, random_tensors, small_config
 from tests.serve.whisper.test_translator import SMALL
@@ -68,33 +69,25 @@ def beside(models, tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def test_a_clone_finds_its_model_by_name(beside):
-    assert resolve("en-de") == beside / "en-de"
+def test_a_clone_finds_its_model_and_its_parts_by_name(beside, monkeypatch, tmp_path):
+    model = beside / "en-de"
+    assert resolve("en-de") == model
     loaded = simuljax.load("en-de")
     assert isinstance(loaded, Cascade) and loaded.name == "en-de"
-    assert len(loaded.recogniser.whisper.tokenizer.tokens) == len(TOKENS)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def test_the_parts_of_a_bundled_model(beside):
-    model = beside / "en-de"
+    assert isinstance(loaded.recogniser, WhisperTranslator)
+    assert len(loaded.recogniser.whisper.tokenizer.tokens) == len(TOKENS)
     both = [model / "recogniser", model / "translator"]
     assert parts_of("en-de") == parts_of(model) == both
     assert parts_of(f"{both[0]}+{both[1]}") == both and parts_of(both[1]) == both[1:]
     assert target_language(model) == target_language(both[1]) == "de"
     assert target_language(both[0]) is None
-
-
-def test_a_path_that_exists_is_taken_as_it_is(beside, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "en-de").mkdir()
+    (tmp_path / "en-de").mkdir()  # a path that exists is taken as it is
     assert resolve("en-de") == Path("en-de")
     assert resolve("runs/nothing") == Path("runs/nothing")
-
-
-@pytest.mark.parametrize("name", ["xx-yy", Path("xx-yy")])
-def test_a_missing_model_says_what_to_install(beside, name):
-    with pytest.raises(BundledError, match=r"'xx-yy'.*en-de.*simuljax-xx-yy.*make model-wheel"):
-        simuljax.load(name)
+    for name in ("xx-yy", Path("xx-yy")):
+        with pytest.raises(BundledError, match=r"'xx-yy'.*en-de.*simuljax-xx-yy.*make model-wheel"):
+            simuljax.load(name)
 
 
 def test_an_installed_wheel_comes_before_the_clone(beside, tmp_path, monkeypatch):

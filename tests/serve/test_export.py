@@ -34,9 +34,8 @@ def stored(directory):
     return {str(tensor.dtype) for tensor in tensors.values()}
 
 
-@pytest.mark.parametrize("checkpoint", ["best", "averaged"])
-def test_it_translates_as_the_run_does(run, tmp_path, checkpoint):
-    to = export(Export(run=run, to=tmp_path / "given", checkpoint=checkpoint))
+def test_it_translates_as_the_run_does(run, tmp_path):
+    to = export(Export(run=run, to=tmp_path / "given", checkpoint="averaged"))
     jax.tree.map(np.testing.assert_array_equal, params(to), params(run))
     assert load_run(to).translate_text(LINE) == load_run(run).translate_text(LINE)
 
@@ -102,9 +101,7 @@ def test_other_large_parameters_are_float16(rows, dtype):
     assert kept.dtype == dtype
 
 
-@pytest.mark.parametrize(
-    ("dtype", "place"), [("int8", 4), ("int8", 40), ("int8", -9), ("int7", 40), ("int7", -9)]
-)
+@pytest.mark.parametrize(("dtype", "place"), [("int8", 4), ("int8", -9), ("int7", 40)])
 def test_damage_is_noticed(run, tmp_path, dtype, place):
     file = params_of(export(Export(run=run, to=tmp_path / "given", dtype=dtype)))
     whole = bytearray(file.read_bytes())

@@ -119,10 +119,6 @@ def test_a_setting_that_cannot_be_is_refused(setting, said):
     assert taken.decoding.read_ms == 280
 
 
-def test_a_word_is_made_of_its_three_parts():
-    assert simuljax.Word("ja", 1.0, 2.0) == simuljax.Word(text="ja", delay_ms=1.0, elapsed_ms=2.0)
-
-
 def test_an_encoder_that_rereads_has_a_limit(whole):
     stream = whole.stream(states=10)
     stream.push(noise(0.36, 1))
@@ -185,21 +181,19 @@ def begin(request):
     return functools.partial(made.stream, **LIMITS)
 
 
-def said(ear, *pieces) -> list[tuple[str, float]]:
-    words = push_all(ear, pieces)
+def said(stream, *pieces) -> list[tuple[str, float]]:
+    words = push_all(stream, pieces)
     assert all(np.isfinite(word.delay_ms) and word.text for word in words)
+    assert all(word == simuljax.Word(word.text, word.delay_ms, word.elapsed_ms) for word in words)
     return timed(words)
 
 
 QUIET = np.zeros(16_000, np.float32)
 SOUNDS = {
     "digital silence": QUIET,
-    "silence with a hum": 1e-4 * np.sin(np.arange(16_000) / 50, dtype=np.float32),
     "silence, then speech": np.concatenate([QUIET, noise(0.8, 1)]),
     "clipped": np.sign(noise(1.0, 2)),
     "all at 1": np.ones(16_000, np.float32),
-    "all at -1": -np.ones(16_000, np.float32),
-    "noise": noise(1.0, 3),
     "stops in a word": noise(0.731, 4),
     "less than a frame": noise(0.02, 5),
     "one sample": noise(1 / 16_000, 6),
@@ -220,11 +214,6 @@ def test_any_sound_is_translated_to_the_end(begin, name):
     assert whole or len(samples) < 400, "nothing at all was said"
 
 
-def test_nothing_at_all(begin):
-    assert said(begin()) == []
-    assert said(begin(), np.zeros(0, np.float32), np.zeros(0, np.int16), []) == []
-
-
 def test_what_is_no_sound_is_refused_and_nothing_of_it_taken(begin):
     """Whatever is refused at a time, the words and their delays are those of the rest."""
     good = np.array_split(noise(1.0, 7), 5)
@@ -240,40 +229,36 @@ def test_what_is_no_sound_is_refused_and_nothing_of_it_taken(begin):
         (np.float32(0.5), "one channel"),
         (32767 * noise(0.3, 8), "scale them"),
     ]
-    expected, ear, words = said(begin(), *good), begin(), []
+    expected, stream, words = said(begin(), *good), begin(), []
     refusals = itertools.cycle(bad)
     for piece in good:
         for samples, reason in itertools.islice(refusals, 4):
             with pytest.raises(AudioError, match=reason):
-                ear.push(samples)
-        words += ear.push(piece)
-    assert timed(words + ear.finish()) == expected != []
+                stream.push(samples)
+        words += stream.push(piece)
+    assert timed(words + stream.finish()) == expected != []
 
 
 def test_all_that_is_mono_and_in_scale_is_taken(begin):
-    """As int16 to which all of these are rounded, so exactly alike."""
+    """As int16 to which all of these are rounded, so exactly alike; it may be overwritten then."""
     samples = np.rint(noise(0.9, 9) * 32768).clip(-32768, 32767) / 32768
     wide = np.repeat(samples, 3).astype(np.float32)
     ways = [samples, (samples * 32768).astype(np.int16), samples.tolist(), wide[::3]]
     found = [said(begin(), given) for given in (*ways, samples[::-1].copy()[::-1])]
     assert all(words == found[0] != [] for words in found), found
-
-
-def test_what_was_pushed_may_be_overwritten(begin):
-    """A microphone fills the same array again and again."""
-    pieces, ear, words = np.array_split(noise(0.9, 10), 11), begin(), []
+    pieces, stream, words = np.array_split(samples, 11), begin(), []
     expected, buffer = said(begin(), *pieces), np.zeros(2_000, np.float32)
-    for piece in pieces:
+    for piece in pieces:  # a microphone fills the same array again and again
         buffer[: len(piece)] = piece
-        words += ear.push(buffer[: len(piece)])
+        words += stream.push(buffer[: len(piece)])
         buffer[:] = np.nan
-    assert timed(words + ear.finish()) == expected != []
+    assert timed(words + stream.finish()) == expected != []
 
 
 @pytest.mark.parametrize("seconds", [0.6, 0.0])
 def test_after_the_end(begin, seconds):
-    ear = begin()
-    assert bool(said(ear, noise(seconds, 11))) == bool(seconds)
-    assert ear.finish() == [] and ear.finish() == []
+    stream = begin()
+    assert bool(said(stream, [], noise(seconds, 11))) == bool(seconds)
+    assert stream.finish() == [] and stream.finish() == []
     with pytest.raises(ValueError, match="begin another"):
-        ear.push(noise(0.1, 11))
+        stream.push(noise(0.1, 11))

@@ -262,17 +262,12 @@ def test_no_stream_stammers(model, settings):
         assert texts == ["c", "c"] if times else len(texts) > 4 and set(texts) == {"c"}
 
 
-@pytest.mark.parametrize("beam", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_no_whole_recording_stammers(beam):
-    assert stuck(monotonic=OFFLINE).translate(RECORDING, beam=beam) == "c c"
-
-
-def test_no_text_stammers():
+def test_no_whole_recording_and_no_text_stammers():
+    assert stuck(monotonic=OFFLINE).translate(RECORDING, beam=3) == "c c"
     translator = stuck()
     words = streams.push_all(TextReader(translator, limit=LIMIT).stream(), ["a b c d e f"])
-    assert [word.text for word in words] == ["c", "c"] and translator.translate_text(
-        "a b c"
-    ) == "c c"
+    assert [word.text for word in words] == ["c", "c"]
+    assert translator.translate_text("a b c") == "c c"
 
 
 def test_a_new_segment_may_say_the_same_again():

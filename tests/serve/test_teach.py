@@ -5,7 +5,7 @@ import pytest
 
 from simuljax.serve import teacher as teach
 from simuljax.serve import translator as live
-from simuljax.serve.teacher import Teaching, batches, translate_lines, who
+from simuljax.serve.teacher import Teaching, batches, translate_lines
 from tests.written_runs import WORDS, write_run
 
 LINES = [
@@ -44,6 +44,8 @@ def test_every_line_is_in_one_batch_that_holds_it():
     assert list(batches([0, 0], 512)) == list(batches([], 512)) == []
 
 
-def test_it_says_who_it_is(translator):
-    said = who(translator, Teaching(run=translator.run.directory, beam=3))
-    assert said == f"{translator.run.directory} (updates 7, beam 3)"
+def test_it_says_who_it_is(translator, monkeypatch, capsys):
+    monkeypatch.setattr(teach, "enable_compilation_cache", lambda: None)
+    run = translator.run.directory
+    teach.main(Teaching(run=run, beam=3, who=True))
+    assert capsys.readouterr().out == f"{run} (updates 7, beam 3)\n"

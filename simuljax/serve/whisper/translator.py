@@ -40,6 +40,8 @@ _FEW, _PER_SECOND = 16, 10.0  # tokens of a window: more are a loop, for which a
 class WhisperTranslator(Translator):
     """Whisper with the settings that its streams have by default."""
 
+    live_settings = {"behind": "latest"}  # noqa: RUF012 (windows are left out when it is late)
+
     def __init__(self, model: Whisper, settings: WhisperStreaming | None = None):
         self.whisper, self.settings = model, settings or WhisperStreaming()
         tokenizer = model.tokenizer
@@ -48,10 +50,6 @@ class WhisperTranslator(Translator):
     @property
     def name(self) -> str:
         return self.whisper.config.name
-
-    @property
-    def live_settings(self) -> dict[str, Any]:
-        return {"behind": "latest"}  # windows are left out when it is late
 
     def translate(self, audio: Audio, *, rate: int = RATE, beam: int | Beam = 1) -> str:
         """Return the text of a recording, as the settings' task has it."""
