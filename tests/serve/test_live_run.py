@@ -124,13 +124,16 @@ def test_a_damaged_file_is_found_before_the_model_is_loaded(tmp_path):
 
 @pytest.mark.slow
 def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
-    """Sound comes from a pipe, keys from the terminal."""
+    """Sound comes from a pipe; keys from the terminal, without Enter, which is restored."""
     process, terminal = on_terminal(
         "-c", script(tmp_path / "a.log"), stdin=subprocess.PIPE, env={**os.environ, "TERM": "xterm"}
     )
     modes = termios.tcgetattr(terminal)[3]
     speak(process)
     assert "consensus 0.50  window 1 s" in read_until(terminal, "q finish")
+    changed = termios.tcgetattr(terminal)[3]
+    assert modes & termios.ICANON and not changed & termios.ICANON and not changed & termios.ECHO
+    assert changed & termios.ISIG, "Ctrl-C has to stay a signal"
     os.write(terminal, b"+w")
     read_until(terminal, "consensus 0.55  window 2 s")
     speak(process)
