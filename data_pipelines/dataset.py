@@ -126,11 +126,18 @@ def read_object(path: Path) -> dict[str, Any]:
 def read_summary(directory: Path) -> dict[str, Any]:
     """Return the summary of a finished preparation."""
     summary, path = read_object(directory / SUMMARY), directory / SUMMARY
-    try:
-        describe(summary)
-        summary["preparation"].keys()
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CorpusError(f"{path} is damaged ({error!r}): prepare the corpus again") from None
+    counts = dict.fromkeys(("sentences", "speakers", "timed_words"), int) | {"hours": (int, float)}
+    for name in ("preparation", "splits", "skipped", "changed"):
+        part = summary.get(name)
+        if not isinstance(part, dict):
+            raise CorpusError(f"{path} is damaged: {name!r} must be an object")
+        for key, held in part.items() if name != "preparation" else ():
+            numbers = held if isinstance(held, dict) else {}
+            wanted = [(numbers.get(n), kind) for n, kind in counts.items()]
+            if not all(
+                isinstance(n, k) for n, k in (wanted if name == "splits" else [(held, int)])
+            ):
+                raise CorpusError(f"{path} is damaged: {key!r} in {name!r} is {held!r:.80}")
     return summary
 
 

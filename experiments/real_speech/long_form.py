@@ -22,8 +22,9 @@ import tyro
 from data_pipelines.synthesis.espeak import speak
 from data_pipelines.utterance import Voice
 from simuljax.audio import RATE
-from simuljax.audio.segmentation import Segmentation, Segmenter
+from simuljax.audio.segmentation import Segmenter
 from simuljax.config.fields import write_json
+from simuljax.config.segmentation import Segmentation
 from simuljax.decode.repetition import Stammer
 from simuljax.demo.corpus import LittlePhrasebook
 from simuljax.eval import read_records

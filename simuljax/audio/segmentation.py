@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float64, Int16
 
 from simuljax.audio.waveform import RATE
-from simuljax.config.fields import Checked, setting
+from simuljax.config.segmentation import Segmentation
 
 FRAME = RATE // 100  # samples
 QUIET_DB = -70.0  # the lowest floor, in decibels of full scale
@@ -35,41 +35,6 @@ _START, _FLOOR = round(START_S * 100), round(FLOOR_S * 100)  # frames
 Samples = Int16[np.ndarray, " N"]
 Frames = Int16[np.ndarray, "F 160"]
 Levels = Float64[np.ndarray, " F"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Segmentation(Checked):
-    """Cut a stream into segments of speech at its pauses."""
-
-    pause_ms: int = setting(
-        400,
-        help="Pause that ends a segment.",
-        label="pause{}ms",
-        low=50,
-        unit="ms",
-    )
-    speech_db: float = setting(
-        12.0,
-        help="Level over the noise floor at which speech begins.",
-        label="speech{:g}db",
-        low=1,
-        unit="dB",
-    )
-    segment_s: float = setting(
-        20.0,
-        help="Longest segment; one without a pause is cut at its quietest place.",
-        label="segment{:g}s",
-        low=4,
-        unit="s",
-    )
-    remainder_s: float = setting(
-        1.0,
-        help="Sound after the model's end of sentence, in the same segment and beside the pause, "
-        "from which on it is a new sentence; less is left out.",
-        label="remainder{:g}s",
-        low=0,
-        unit="s",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,12 +55,10 @@ def _read(args: list[str]) -> Callable[[], object]:
         return function(Path(rest[0]), tuple(rest[1:]))  # the file says which options there are
     import tyro
 
-    if "simuljax.config.decoding" in sys.modules:  # of a command that decodes; it imports JAX
-        from simuljax.config.options import with_options
+    from simuljax.config.options import with_options
 
-        function = with_options(function, rest)
     return tyro.cli(
-        function,
+        with_options(function, rest),
         prog=f"simuljax {name}",
         args=rest,
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.CascadeSubcommandArgs),

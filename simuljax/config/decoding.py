@@ -3,9 +3,9 @@
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
-from simuljax.audio.segmentation import Segmentation
 from simuljax.config.fields import Checked, ConfigError, check, setting, settings
 from simuljax.config.model import ModelConfig, PreDecision
+from simuljax.config.segmentation import Segmentation
 from simuljax.decode.policies import POLICIES, Policy, PolicyError
 from simuljax.decode.repetition import Stammer
 

@@ -171,6 +171,18 @@ def test_a_corpus_that_cannot_be_prepared_is_refused_before_anything_is_written(
     assert not (tmp_path / "to").exists()
 
 
+def test_a_corpus_without_sentences_is_refused(tmp_path):
+    with pytest.raises(CorpusError, match="phrasebook in None holds no sentence"):
+        prepare(Preparation(corpus=Phrasebook(train=0, valid=0, test=0)), None, tmp_path / "to")
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_split_called_all_is_refused(tmp_path):
+    with pytest.raises(CorpusError, match="`all` means every split"):
+        build(Manifest(), write_hums(tmp_path / "tree", {"all": 1}), tmp_path / "to")
+    assert not (tmp_path / "to").exists()
+
+
 def many_hums(root: Path) -> Path:
     """Work for half a second."""
     write_hums(root, {"train": 37})

@@ -68,6 +68,7 @@ def test_random_shapes(problem):
         ((200, 2000), "exact", None),
         ((2, 100, 700), "auto", [700, 333]),
         ((3, 12, 130), "fused", [130, 1, 123]),  # several blocks of columns
+        pytest.param((2, 200, 2000), "fused", [2000, 1001], marks=pytest.mark.slow),
     ],
 )
 def test_speech_sizes(shape, method, lengths):
