@@ -1,6 +1,7 @@
 """Keep compiled programs on disk, and say how long a compilation takes."""
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+
+from simuljax.parsing import parse_json
 
 
 def enable_compilation_cache() -> Path:
@@ -30,16 +33,41 @@ def enable_compilation_cache() -> Path:
 
 
 @contextlib.contextmanager
-def announce_compilation() -> Iterator[None]:
-    """Show on the terminal that a model compiles, and the seconds so far."""
+def announce_compilation(name: str, *, about_s: float) -> Iterator[None]:
+    """Show on the terminal that a model compiles, the time so far and the time to expect.
+
+    `about_s` is the estimate for the first time. The time of the last compilation of `name` is kept
+    beside the compiled programs, so that the next message tells the time with the cache.
+    """
+    directory = jax.config.values["jax_compilation_cache_dir"]
+    times = Path(directory) / "compile_seconds.json" if directory else None
+    key = f"{name}, {jax.devices()[0].device_kind}, jax {jax.__version__}"
+    known = _read_times(times)
+    message = (
+        f"compiling: {{}} s of about {about_s:.0f} s{', cached next time' if directory else ''}"
+    )
+    if key in known:
+        message = f"loading compiled programs: {{}} s of about {known[key]:.0f} s"
+    start = time.perf_counter()
+    with _running_clock(message):
+        yield
+    if times is not None:
+        known[key] = round(time.perf_counter() - start, 1)
+        with contextlib.suppress(OSError):  # a cache that cannot be written is only slower
+            times.write_text(json.dumps(known, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def _running_clock(message: str) -> Iterator[None]:
+    """Show a message; {} in it is the seconds since it began."""
     done = threading.Event()
 
     def run() -> None:
-        start = time.monotonic()
+        seconds = 0
         while not done.is_set():
-            seconds = time.monotonic() - start
-            show_status(f"compiling, or loading compiled programs: {seconds:.0f} s")
+            show_status(message.format(seconds))
             done.wait(1.0)
+            seconds += 1
 
     clock = threading.Thread(target=run, daemon=True)
     clock.start()
@@ -48,6 +76,14 @@ def announce_compilation() -> Iterator[None]:
     finally:
         done.set()
         clock.join()
+
+
+def _read_times(path: Path | None) -> dict[str, float]:
+    try:
+        held = parse_json(path.read_bytes()) if path else {}
+        return {name: float(time) for name, time in held.items()}
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError):
+        return {}
 
 
 def show_status(text: str) -> None:

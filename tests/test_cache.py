@@ -55,8 +55,18 @@ def test_a_cache_that_cannot_be_made_is_a_warning(unset, tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_compilation_is_announced_on_a_terminal(monkeypatch, capsys, terminal):
+def test_a_compilation_is_announced_on_a_terminal(tmp_path, monkeypatch, capsys, terminal):
+    directory = {"jax_compilation_cache_dir": str(tmp_path)}
+    monkeypatch.setattr(type(jax.config), "values", directory)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    with announce_compilation():
-        time.sleep(0.1)
-    assert ("compiled programs: 0 s" in capsys.readouterr().err) == terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = []
+    for _ in range(2):
+        with announce_compilation("model", about_s=12):
+            time.sleep(0.1)
+        printed.append(capsys.readouterr().err)
+    if not terminal:
+        assert printed == ["", ""]
+        return
+    assert "compiling: 0 s of about 12 s, cached next time" in printed[0]
+    assert "0 s of about 0 s" in printed[1] and "cached next time" not in printed[1]

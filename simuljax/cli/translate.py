@@ -27,6 +27,7 @@ from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 
 # What --offline goes with; the other options are about streams.
 _OFFLINE = ["audio", "to", "offline", "checkpoint", "spoken", "dtype", "beam", "length_penalty"]
+_RUN_COMPILATION_S, _LAYER_COMPILATION_S = 20.0, 8.0  # on two cores; per layer of Whisper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,10 +236,15 @@ def _command(
         show_status(f"loading {' and '.join(part.name for part in parts_of(model))} ...")
         translator = load_model()
         recogniser = getattr(translator, "recogniser", translator)  # of a cascade
-        with announce_compilation():
+        is_whisper = isinstance(recogniser, WhisperTranslator)
+        name, about_s = str(model.resolve()), _RUN_COMPILATION_S
+        if is_whisper:
+            config = recogniser.whisper.config
+            name = f"{translator.name} {config.dtype} {recogniser.settings.padding}"
+            about_s = _LAYER_COMPILATION_S * config.dimensions.text_layers
+        with announce_compilation(name, about_s=about_s):
             stream = translator.stream(**settings)
-            # A file can wait, and a run may need less than all for it.
-            if live.source_pace == "real" or isinstance(recogniser, WhisperTranslator):
+            if is_whisper or live.source_pace == "real":  # a file can wait, and may need less
                 stream.backend.compile(1)
         return stream
 

@@ -47,6 +47,7 @@ SCORES, CONFIG = "scores.json", "config.json"
 DIGITS = {"BLEU": 2, "WER": 2, "AP": 3}
 LONG_FORM = ("BLEU", "StreamLAAL", "LongYAAL", "n", "skipped")  # by segments
 SHOWN = ("BLEU", "WER", "AL", "LAAL", "AP", "DAL", "ATD")
+COMPILE_S = 30.0  # about, for the first batch on a few cores
 Source = RunSplit | RecordingsSplit
 
 THEN = {"k": "then_k", "threshold": "then_threshold"}  # options of the second model of a cascade
@@ -321,7 +322,8 @@ def translate_split(source: Source, log: Path) -> list[Record]:
 
 def _shown(source: Source, batches: Iterator[list[Record]], done: int) -> Iterator[list[Record]]:
     """Show a bar of utterances; before the first of them, that the model compiles."""
-    with announce_compilation():
+    name = f"{source.chosen.run} {source.chosen.folder.name}"
+    with announce_compilation(name, about_s=COMPILE_S):
         first = next(batches, [])
     with tqdm(desc=source.chosen.folder.name, unit="utt", total=len(source), initial=done) as bar:
         for some in itertools.chain([first], batches):

@@ -43,6 +43,7 @@ from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Report, TrainSta
 
 ENDED = "ended.json"  # in the directory of a run that was not merely interrupted
 MOST_REFUSED = 10  # updates in a row whose gradient is not finite
+COMPILE_S = 30.0  # about, for one batch shape on a few cores; shapes are compiled side by side
 Change = Callable[[Any], Any]  # of parameters
 
 
@@ -198,7 +199,8 @@ class _Loop:
         before, batches = self.compiled.compile_s, list(self.data.shapes())
         if cluster.is_primary():
             print(f"compiling the update for {len(batches)} batch shapes", flush=True)
-        with announce_compilation():
+        name = f"update of {self.members[0].run}, {len(batches)} shapes"
+        with announce_compilation(name, about_s=COMPILE_S * (1 + len(batches)) / 2):
             threads = os.cpu_count() if hosts == 1 else 1  # in the same order everywhere
             self.compiled.compile(self.state, batches, self._weights(), threads=threads)
         cluster.wait_for_all("compiled")
