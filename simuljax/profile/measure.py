@@ -68,8 +68,9 @@ def table(report: Mapping[str, Any]) -> str:
         if isinstance(value, list):
             lines += ["", *_aligned([_flat(row) for row in value])]
         elif name == "parts_ms":
-            total = sum(value.values())
-            lines += [f"{part:<26} {ms:8.2f} ms {ms / (total or 1):7.1%}" for part, ms in value.items()]
+            total = sum(value.values()) or 1.0
+            shares = ((part, ms, ms / total) for part, ms in value.items())
+            lines += [f"{part:<26} {ms:8.2f} ms {share:7.1%}" for part, ms, share in shares]
         elif isinstance(value, Mapping):
             lines += [f"{name} {key:<20} {shown}" for key, shown in _flat(value).items()]
         else:

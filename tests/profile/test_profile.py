@@ -195,7 +195,7 @@ def test_a_table_has_a_line_per_number_and_per_row():
     report = environment(None) | {"ready_s": 12.3456, "parts_ms": {"decoder": 2.0}}
     lines = table(report | {"minutes": minutes}).splitlines()
     assert lines[1].split() == ["ready_s", "12.35"]
-    assert lines[2].split() == ["parts_ms", "decoder", "2"]
+    assert lines[2].split() == ["decoder", "2.00", "ms", "100.0%"]
     heads, *rows = (line.split() for line in lines[4:])
     assert heads[0] == "sound_s" and heads[-1] == "words"
     assert [(row[0], row[-1]) for row in rows] == [("60", "58"), ("30", "32")]
