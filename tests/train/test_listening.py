@@ -8,6 +8,7 @@ translator gets quicker as far as it still hears the word it writes, and no furt
 training may differ from the next by .1 states, 4 ms: hence the mean of several.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +36,17 @@ TRANSLATOR = translator(
 )
 DECODING = Decoding(limit=LengthLimit(ratio=0.0, constant=tones.MOST_WORDS + 3))
 PLAIN, LOOKS, BETWEEN = 500, 3, 100  # updates before, looks at the delays, updates between them
-BATCHES = [tones.utterances(32, seed=1000 + number, order="straight") for number in range(32)]
-HELD_OUT = tones.utterances(256, seed=5, order="straight")
+
+
+@functools.cache
+def batches() -> list[Batch]:
+    """For training."""
+    return [tones.utterances(32, seed=1000 + number, order="straight") for number in range(32)]
+
+
+@functools.cache
+def held_out() -> Batch:
+    return tones.utterances(256, seed=5, order="straight")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +61,7 @@ class Delay:
 @pytest.fixture(scope="module")
 def driver() -> CompiledUpdate:
     """Compiled once, for all weights of latency."""
-    return driver_of(TRANSLATOR, SPEECH_ALONE, BATCHES[0])
+    return driver_of(TRANSLATOR, SPEECH_ALONE, batches()[0])
 
 
 @pytest.fixture(scope="module")
@@ -67,26 +77,26 @@ def train(
     state, order = jax.tree.map(jnp.copy, state), np.random.default_rng(seed)
     on_host = small.weights(driver.model.objective) | {"st_latency": jnp.float32(latency)}
     weights: Any = driver.replicas.replicate(on_host)
-    for place in order.integers(len(BATCHES), size=updates):
-        state, _ = driver.update(state, [BATCHES[place]], weights)
+    for place in order.integers(len(batches()), size=updates):
+        state, _ = driver.update(state, [batches()[place]], weights)
     return state
 
 
 def features_of(driver: CompiledUpdate) -> Any:
-    return speech_features(HELD_OUT, driver.model.statistics, driver.model.objective, None)
+    return speech_features(held_out(), driver.model.statistics, driver.model.objective, None)
 
 
 def delay(driver: CompiledUpdate, state: TrainState) -> Delay:
     """As training expects it, and as a stream has it."""
-    latency = jax.device_get(driver.validate(state, [HELD_OUT])).sums["st_latency"]
+    latency = jax.device_get(driver.validate(state, [held_out()])).sums["st_latency"]
     given = (driver.model.model, {"params": state.params}, features_of(driver)[0])
     how: Any = {"decoding": DECODING, "listening": Listening(read_ms=80)}
-    found = jax.device_get(simulate_speech(*given, HELD_OUT.audio_length, **how))
+    found = jax.device_get(simulate_speech(*given, held_out().audio_length, **how))
     written = np.arange(found.tokens.shape[1]) < found.lengths[:, None]
     return Delay(
-        expected=float(latency.numerator) / len(HELD_OUT.index),
+        expected=float(latency.numerator) / len(held_out().index),
         decided=float(found.delays[written].mean()),
-        accuracy=accuracy(found.tokens, HELD_OUT),
+        accuracy=accuracy(found.tokens, held_out()),
     )
 
 
