@@ -25,7 +25,7 @@ from simuljax.audio import RATE
 from simuljax.audio.segmentation import Segmenter
 from simuljax.config.fields import write_json
 from simuljax.config.segmentation import Segmentation
-from simuljax.decode.repetition import Stammer
+from simuljax.decode.stammer import Stammer
 from simuljax.demo.corpus import LittlePhrasebook
 from simuljax.eval import read_records
 from simuljax.eval.long_form import Segment, score_longform

@@ -1,5 +1,8 @@
 """Dispatch `simuljax COMMAND`. Exit 0, 2 for bad use, 1 for a failure, 70 for a bug.
 
+`simuljax evaluate RUN` is `simuljax.cli.evaluate.evaluate_command(Evaluation)`, and so on; tyro
+makes the options from the fields of that dataclass (`config.options`).
+
 A command has two stages. Its function checks the arguments and returns what to run: an expected
 error there is bad use. An expected error while that runs is a failure. Any other is a bug: its
 traceback is kept in a file.

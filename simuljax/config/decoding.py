@@ -7,7 +7,7 @@ from simuljax.config.fields import Checked, ConfigError, check, setting, setting
 from simuljax.config.model import ModelConfig, PreDecision
 from simuljax.config.segmentation import Segmentation
 from simuljax.decode.policies import POLICIES, Policy, PolicyError
-from simuljax.decode.repetition import Stammer
+from simuljax.decode.stammer import Stammer
 
 Gather = Literal["any", "majority", "mean"]
 Branch = Literal["speech", "text"]

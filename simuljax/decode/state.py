@@ -250,7 +250,7 @@ def encode_speech(
 
     def encode(model: JointModel) -> tuple[Encoded, Decisions]:
         encoded = model.encode_speech(features, frames, train=False)
-        encoded = _count_words(context, _complete(model, encoded, frames, ended))
+        encoded = _count_source_words(context, _complete(model, encoded, frames, ended))
         return encoded, model.speech_decisions(encoded, labels, ended=ended)
 
     encoded, decisions = context.apply(method=encode)
@@ -287,7 +287,7 @@ def _complete(model: JointModel, encoded: Encoded, frames: Array, ended: Array) 
     return replace(encoded, states=zero_padding(encoded.states, lengths), lengths=lengths)
 
 
-def _count_words(context: Context, encoded: Encoded) -> Encoded:
+def _count_source_words(context: Context, encoded: Encoded) -> Encoded:
     """Count the words of the CTC head, if anything needs them."""
     policy, words = context.decoding.policy, context.control.words
     by_policy = policy is not None and "units" in policy.needs

@@ -20,7 +20,7 @@ from simuljax.decode.beam import translate_speech, translate_text
 from simuljax.decode.caat import CaatDecoder
 from simuljax.decode.policies import PolicyError
 from simuljax.decode.reencoding import ReencodingDecoder, padded, padded_size, sizes_to
-from simuljax.decode.repetition import Stammer
+from simuljax.decode.stammer import Stammer
 from simuljax.decode.stream import (
     Chunk,
     Events,
@@ -284,8 +284,8 @@ class RunTranslator(Translator):
     @functools.cache  # noqa: B019 (compiled functions live as long as their translator)
     def _backend(self, chosen: Streaming) -> IncrementalBackend | ReencodingBackend:
         run, policy, speech = self.run, chosen.decoding.policy, self.run.model.speech
-        streams = speech is not None and speech.is_incremental
-        incremental = streams and (policy is None or policy.is_incremental)
+        incremental = speech is not None and speech.is_incremental
+        incremental = incremental and (policy is None or policy.is_incremental)
         if not incremental and run.model.predecision.kind in ("words", "phonemes"):
             raise RunError(
                 f"{run.directory} decides at {run.model.predecision.kind}, which no live stream "

@@ -8,6 +8,14 @@ for samples in microphone:
     for word in stream.push(samples):
         print(word.text, word.delay_ms)
 print(stream.finish())
+
+What a push passes through, from the host to the device and back:
+
+    Stream or EngineStream    one speaker
+    Session                   cuts sound into READs; turns tokens into words with delays
+    Rows                      the state of all streams on the device; `step` takes a READ of each
+    Backend                   opens sessions and rows, compiles
+    Decoder (decode/)         the compiled step: arrays only
 """
 
 import time

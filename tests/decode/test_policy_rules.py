@@ -24,7 +24,7 @@ from simuljax.decode.policies import (
     WaitK,
 )
 from simuljax.decode.reencoding import usual_history
-from simuljax.decode.repetition import Stammer
+from simuljax.decode.stammer import Stammer
 from simuljax.text import EOS, PAD, WordCount, Words, count_words
 from tests.helpers import models
 from tests.text.samples import vocabulary as sampled

@@ -26,8 +26,8 @@ from simuljax.audio import (
 )
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import SpeechConfig
-from simuljax.decode.repetition import Stammer
 from simuljax.decode.simulate import Listening, simulate_speech
+from simuljax.decode.stammer import Stammer
 from simuljax.decode.stream import (
     Chunk,
     StreamingDecoder,

@@ -13,7 +13,7 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import Greedy, WaitK
-from simuljax.decode.repetition import Stammer
+from simuljax.decode.stammer import Stammer
 from simuljax.eval import Record, read_records
 from simuljax.models.whisper import Whisper
 from simuljax.runs import evaluate as evaluation

@@ -12,7 +12,7 @@ from simuljax.audio.segmentation import Segmenter
 from simuljax.config.decoding import Blocks, Decoding, LengthLimit, Segmentation
 from simuljax.config.model import Monotonic, PreDecision
 from simuljax.decode.policies import FixedSteps, Greedy, LocalAgreement
-from simuljax.decode.repetition import Stammer
+from simuljax.decode.stammer import Stammer
 from simuljax.serve.cascade import TextReader
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import STATE, Read, ReadSession, Tokens

@@ -19,7 +19,7 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.config.fields import Checked, setting
 from simuljax.decode.policies import Hypotheses, Policy, Step
-from simuljax.decode.repetition import MARKS, plain, run_length
+from simuljax.decode.stammer import MARKS, plain, run_length
 from simuljax.models.whisper import Decoded, Tokenizer
 from simuljax.models.whisper.decoding import compression_ratio
 from simuljax.models.whisper.tokenizer import UNSPACED

@@ -20,7 +20,7 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.decode.policies import Consensus, Policy
-from simuljax.decode.repetition import Stammer, plain
+from simuljax.decode.stammer import Stammer, plain
 from simuljax.models.whisper import Decoding
 from simuljax.models.whisper.config import WINDOW_S
 from simuljax.models.whisper.tokenizer import Task, language_code

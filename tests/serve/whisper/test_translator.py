@@ -17,7 +17,7 @@ from simuljax.decode.policies import (
     LocalAgreement,
     Offline,
 )
-from simuljax.decode.repetition import Stammer
+from simuljax.decode.stammer import Stammer
 from simuljax.models.whisper import Decoding, Tokenizer, Whisper, load
 from simuljax.profile.measure import counted_programs
 from simuljax.serve.engine import EngineFull
