@@ -61,7 +61,7 @@ def test_another_configuration(tmp_path, data):
 
 
 def test_other_code(tmp_path, data):
-    for name in ("simuljax", "data_pipelines", "tests"):
+    for name in ("simuljax", "data_pipelines", "tests", "docs"):
         shutil.copytree(REPOSITORY / name, tmp_path / "code" / name)
     changed = tmp_path / "code" / "simuljax" / "config" / "training.py"
     changed.write_text(changed.read_text() + "\nTHREE_TIMES_THE_RATE = True\n")
