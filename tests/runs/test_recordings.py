@@ -73,7 +73,7 @@ def corpus(tmp_path) -> Path:
 
 @pytest.fixture
 def model(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(evaluating, "load", lambda path: EchoModel())
+    monkeypatch.setattr(evaluating, "load", lambda path, **_: EchoModel())
     monkeypatch.setattr("simuljax.config.evaluation.RUNS", tmp_path / "runs")
     (tmp_path / "echo.bin").write_bytes(b"weights")
     return tmp_path / "echo.bin"

@@ -32,7 +32,7 @@ def translator() -> WhisperTranslator:
 @pytest.fixture
 def weights(translator, tmp_path, monkeypatch) -> Path:
     """A file whose model has random numbers, whatever is in it; texts are short and unguarded."""
-    monkeypatch.setattr(evaluation, "load", lambda path: translator)
+    monkeypatch.setattr(evaluation, "load", lambda path, **_: translator)
     monkeypatch.setattr("simuljax.config.evaluation.RUNS", Path("runs"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.bin").write_bytes(b"weights")
