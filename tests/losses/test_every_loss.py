@@ -118,7 +118,7 @@ def test_the_equation_of_every_sentence(name):
 
 @every_loss
 def test_finite_differences(name, x64):
-    """Of the first sentence; the other side is held fixed."""
+    """Differentiate by the first sentence; the other side is held fixed."""
     loss = LOSSES[name]
     arrays, lengths = alone(loss, *batch(loss, seed=3), row=0)
 

@@ -64,7 +64,7 @@ def joined(count: int, slow_s: int = 600) -> list[Peers]:
 
 
 def errors_of(monkeypatch, processes: list[Peers], check) -> list[str]:
-    """What `check(number)` raises in each process; all run at once."""
+    """Return what `check(number)` raises in each process; all run at once."""
     own = threading.local()
 
     class Current:

@@ -58,7 +58,7 @@ UPLOAD_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who may use the server. Without `hosts` any Host header is taken."""
+    """Declare who may use the server. Without `hosts` any Host header is taken."""
 
     token: str | None = None
     origins: tuple[str, ...] = ()  # of pages elsewhere that may connect
