@@ -2,10 +2,11 @@
 
     python -m experiments.zaidi2022.figures [--to docs/figures]
 
-The third figure of that page, extra_text.png, is `claims.png` of
-`simuljax report experiments/results/zaidi2022-text --out page`.
+A further figure of that page, table_3.png, is `claims.png` of
+`simuljax report experiments/results/zaidi2022-text-rich-table_3 --out page`.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import tyro
@@ -14,6 +15,7 @@ from simuljax.report.figures import BLUE, GREY, ORANGE, new_figure, save_figure
 from simuljax.report.results import read_results
 
 RESULTS = Path("experiments/results")
+Arm = tuple[str, str, str, tuple[int, int]]  # label, colour, marker, place of the numbers
 FORMS = {
     "kd": ("KD, no DAR", GREY, "-"),
     "stop": ("stop (paper)", ORANGE, "-"),
@@ -23,8 +25,9 @@ FORMS = {
     "frozen": ("frozen teacher", "#009e73", "-"),
 }
 POINTS = 5  # of source read that the gate allows beyond KD
-LAMBDAS = {"": 0.0, "lambda_0.03": 0.03, "lambda_0.1": 0.1, "lambda_0.2": 0.2}
-ARMS = {"kd": ("KD", BLUE, "o", (6, -11)), "flow": ("KD + CAR + DAR (flow)", ORANGE, "s", (-7, 6))}
+LAMBDAS = {"": 0.0} | {f"lambda_{weight:g}": weight for weight in (0.01, 0.03, 0.1, 0.2)}
+KD, CAR = ("KD", BLUE, "o", (6, -11)), ("KD + CAR", "#009e73", "^", (6, 6))
+DAR = ("KD + CAR + DAR (flow)", ORANGE, "s", (-7, 6))
 
 
 def dar_forms(to: Path) -> Path:
@@ -53,10 +56,10 @@ def dar_forms(to: Path) -> Path:
     return save_figure(figure, to / "dar_forms.png")
 
 
-def latency_weight(to: Path) -> Path:
+def curves(grid: str, arms: Mapping[str, Arm], path: Path) -> Path:
     """Draw BLEU against AL, a panel for each seed; numbers are lambda."""
     points: dict[tuple[str, int], dict[float, tuple[float, float]]] = {}
-    for each in read_results(RESULTS / "zaidi2022-latency_weight").evaluations:
+    for each in read_results(RESULTS / grid).evaluations:
         weight = each.setting.split("/")[0] if "/" in each.setting else ""
         if weight in LAMBDAS and each.seed is not None:
             own = points.setdefault((each.variant, each.seed), {})
@@ -65,7 +68,7 @@ def latency_weight(to: Path) -> Path:
     figure = new_figure(10.5, 3.9)
     panels = figure.subplots(1, len(seeds), sharex=True, sharey=True)
     for axes, seed in zip(panels, seeds, strict=True):
-        for variant, (name, colour, marker, offset) in ARMS.items():
+        for variant, (name, colour, marker, offset) in arms.items():
             own = dict(sorted(points[variant, seed].items()))
             axes.plot(*zip(*own.values(), strict=True), color=colour, marker=marker, label=name)
             look = {"xytext": offset, "textcoords": "offset points", "color": colour, "fontsize": 8}
@@ -77,12 +80,15 @@ def latency_weight(to: Path) -> Path:
         axes.margins(0.12)
     panels[0].set_ylabel("BLEU")
     panels[-1].legend(frameon=False, fontsize=8, loc="lower right")
-    return save_figure(figure, to / "latency_weight.png")
+    return save_figure(figure, path)
 
 
 def main(to: Path = Path("docs/figures")) -> None:
-    """Write both figures."""
-    print(dar_forms(to), latency_weight(to), sep="\n")
+    """Write the figures."""
+    print(dar_forms(to))
+    print(curves("zaidi2022-latency_weight", {"kd": KD, "flow": DAR}, to / "latency_weight.png"))
+    arms = {"kd": KD, "car": CAR, "dar": DAR}
+    print(curves("zaidi2022-text-rich-curves", arms, to / "text_rich.png"))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from simuljax.ablate.grid import UNNAMED, Grid, Planned, Pretrained, evaluations
 from simuljax.ablate.scheduler import is_trained, lacking, state_of
 from simuljax.config.experiment import CONFIG_FILE, read_experiment
 from simuljax.config.fields import ConfigError
-from simuljax.eval.logs import NAME
+from simuljax.eval.logs import ARCHIVE, NAME, read_archive
 from simuljax.report.collect import Evaluated, with_records
 from simuljax.report.grid_page import write_grid_page, write_published_page
 from simuljax.report.page import Table, make_table
@@ -23,7 +23,9 @@ from simuljax.report.results import (
     PublishedEvaluation,
     PublishedRun,
     Results,
+    is_results,
     read_evaluation,
+    read_results,
     read_run,
     write_results,
 )
@@ -51,7 +53,7 @@ def _read(folders: dict[str, Path], each: PublishedEvaluation) -> Evaluated:
 
 
 def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) -> Path:
-    """Write the folder of a grid in place of what was there; return it."""
+    """Write the folder of a grid; return it. Seeds that were run elsewhere stay in it."""
     to = results / "-".join([grid.runs.name, *([] if grid.name == UNNAMED else [grid.name])])
     written = results_of(grid, runs, command)
     folders = {run.name: run.experiment.run for run in runs}
@@ -60,9 +62,32 @@ def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) ->
         for each in written.evaluations
         for log in (folders[each.run] / "eval" / each.evaluation).glob(LOGS)
     }
+    if is_results(to):
+        old, held = read_results(to), read_archive(to / ARCHIVE)
+        elsewhere = _published_elsewhere(old, written, runs)
+        logs |= {name: log for name, log in held.items() if name.split("/")[0] in elsewhere}
+        written = _joined(written, old, elsewhere, grid)
     write_results(to, written, logs)
     write_published_page(to)
     return to
+
+
+def _published_elsewhere(old: Results, new: Results, runs: Sequence[Planned]) -> set[str]:
+    """Return the published runs of the grid, as it is declared now, that have no results here."""
+    planned, here = ({run.name for run in runs}, {each.run for each in new.evaluations})
+    return {each.run for each in old.evaluations if each.run in planned - here}
+
+
+def _joined(new: Results, old: Results, elsewhere: set[str], grid: Grid) -> Results:
+    """Add runs that were published from elsewhere, in the order of the grid's tables."""
+    assert new.grid is not None
+    runs = (*new.runs, *(run for run in old.runs if run.run in elsewhere))
+    every = [*new.evaluations, *(each for each in old.evaluations if each.run in elsewhere)]
+    place = {run.run: grid.seeded.index(run.variant) for run in runs if run.seed is not None}
+    every.sort(key=lambda each: (grid.table.index(each.variant), place[each.run], each.seed))
+    variants = tuple(dict.fromkeys(each.variant for each in every))
+    info = replace(new.grid, variants=variants)
+    return Results(grid=info, runs=runs, evaluations=tuple(every))
 
 
 def results_of(grid: Grid, runs: Sequence[Planned], command: str) -> Results:

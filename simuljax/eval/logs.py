@@ -199,6 +199,7 @@ def write_archive(path: Path, logs: Mapping[str, bytes]) -> Path:
             member = tarfile.TarInfo(name)
             member.size = len(logs[name])
             archive.addfile(member, io.BytesIO(logs[name]))
+    read_archive.cache_clear()
     return path
 
 

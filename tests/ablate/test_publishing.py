@@ -1,6 +1,7 @@
 """From the evaluations of a grid's runs to its page, its verdicts, and the published results."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ from simuljax.cli.main import main
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import write_json
 from simuljax.eval import read_records, score, write_records
+from simuljax.eval.logs import ARCHIVE, read_archive
 from simuljax.report.results import Claim, read_results
 from simuljax.train.loop import ENDED
 from tests.helpers.experiments import experiment
@@ -140,6 +142,23 @@ def test_published_results_can_be_scored_and_give_the_same_page(grid, tmp_path):
     again = (tmp_path / "again" / "index.html").read_text("utf-8")
     assert again == (to / "index.html").read_text("utf-8")
     assert (tmp_path / "again" / "claims.pdf").exists()
+
+
+def test_seeds_that_another_machine_published_stay(grid, tmp_path):
+    ablation, runs = grid
+    for seeds in ((2, 3), (0, 2)):
+        for number, run in enumerate(runs):
+            shutil.rmtree(run.experiment.run, ignore_errors=True)
+            if run.seed in seeds:
+                pretend(run, number)
+        to = publish(ablation, runs, tmp_path / "results", "simuljax ablate question.py")
+    results = read_results(to)
+    found = [(each.variant, each.seed) for each in results.evaluations]
+    assert found == [(variant, seed) for variant in GOOD for seed in (0, 2, 3)]
+    assert set(read_archive(to / ARCHIVE)) == {each.log for each in results.evaluations}
+    declared = [run for run in runs if run.seed != 3]
+    publish(ablation, declared, tmp_path / "results", "simuljax ablate question.py")
+    assert {each.seed for each in read_results(to).evaluations} == {0, 2}
 
 
 def test_what_was_not_run_is_listed_and_leaves_claims_untested(grid):
