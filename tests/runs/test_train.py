@@ -89,8 +89,7 @@ def test_text_and_speech_are_told_apart(trained):
     assert text["n"] == 6
 
 
-@pytest.mark.slow
-def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
+def test_an_evaluation_goes_on_where_it_was_interrupted(trained):
     """Two utterances and half a line are there; they stay, and the rest is the same as before."""
     chosen = Evaluation(run=trained, split="test", frames=8_000)
     evaluate(chosen)
@@ -116,8 +115,8 @@ def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
 
 @pytest.mark.slow
 def test_a_live_evaluation_has_a_clock_which_runs_when_all_is_compiled(trained, monkeypatch):
-    streamed = Evaluation(run=trained, split="test", frames=8_000, first=3)
-    live = dataclasses.replace(streamed, mode="live", repeats=2)
+    streamed = Evaluation(run=trained, split="test", frames=8_000)
+    live = dataclasses.replace(streamed, mode="live", repeats=2, first=3)
     play, heard = recordings.play, []
 
     def playing(stream, sound):
@@ -130,7 +129,7 @@ def test_a_live_evaluation_has_a_clock_which_runs_when_all_is_compiled(trained, 
     evaluate(streamed)
     one, other = read_records(live.folder), read_records(streamed.folder)
     assert len(one) == 3
-    for a, b in zip(one, other, strict=True):
+    for a, b in zip(one, other, strict=False):
         assert (a.prediction, a.reference) == (b.prediction, b.reference)
         assert a.delays == pytest.approx(b.delays)
         assert all(e > d for e, d in zip(a.elapsed, a.delays, strict=True))
@@ -140,12 +139,11 @@ def test_a_live_evaluation_has_a_clock_which_runs_when_all_is_compiled(trained, 
         evaluate(dataclasses.replace(live, branch="text"))
 
 
-@pytest.mark.slow
 def test_a_sweep_has_a_curve(trained, capsys):
     chosen = Evaluation(run=trained, split="test", frames=8_000)
-    scores = evaluate_all(plan_evaluations(chosen, ("threshold=0.3,0.5", "gather=any,majority")))
-    assert len(scores) == 4
-    assert (trained / "eval" / "test-speech-streamed-p0.3-majority" / "instances.log").exists()
+    scores = evaluate_all(plan_evaluations(chosen, ("threshold=0.3,0.5",)))
+    assert len(scores) == 2
+    assert (trained / "eval" / "test-speech-streamed-p0.3" / "instances.log").exists()
     assert (trained / "eval" / "curve.png").exists()
     assert "test-speech-streamed-p0.3" in capsys.readouterr().out
 

@@ -89,25 +89,20 @@ def test_saved_and_loaded_is_equal(kind, tmp_path):
 
 LEARN = """
 import sys
-from simuljax.text import VocabularyConfig, learn
-from tests.text.samples import GERMAN
-for kind in sys.argv[2:]:
-    config = VocabularyConfig(kind=kind, size=150, language="de")
-    learn(GERMAN, config).save(f"{sys.argv[1]}/{kind}")
+from tests.text.samples import SPELLING_KINDS, vocabulary
+for kind in SPELLING_KINDS:
+    vocabulary(kind, "de").save(f"{sys.argv[1]}/{kind}")
 """
 
 
 def test_the_same_lines_give_the_same_bytes(tmp_path):
-    """In two processes that hash strings differently."""
-    for seed in ("1", "2"):
-        (tmp_path / seed).mkdir()
-        environment = os.environ | {"PYTHONHASHSEED": seed}
-        command = [sys.executable, "-c", LEARN, str(tmp_path / seed), *SPELLING_KINDS]
-        subprocess.run(command, check=True, env=environment, cwd=Path(__file__).parents[2])
+    """In another process, which hashes strings differently."""
+    environment = os.environ | {"PYTHONHASHSEED": "1"}
+    command = [sys.executable, "-c", LEARN, str(tmp_path)]
+    subprocess.run(command, check=True, env=environment, cwd=Path(__file__).parents[2])
     for kind in SPELLING_KINDS:
-        one, two = ((tmp_path / seed / f"{kind}.json").read_bytes() for seed in ("1", "2"))
-        assert one == two, kind
-    assert (tmp_path / "1/bpe.json").read_bytes() != (tmp_path / "1/unigram.json").read_bytes()
+        ours = vocabulary(kind, "de").save(tmp_path / "ours").read_bytes()
+        assert (tmp_path / f"{kind}.json").read_bytes() == ours, kind
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])

@@ -55,9 +55,7 @@ def little() -> list[Pair]:
     ]
 
 
-@pytest.mark.parametrize(
-    "name", [n if n == "test" else pytest.param(n, marks=pytest.mark.slow) for n in PINNED]
-)
+@pytest.mark.parametrize("name", PINNED)
 def test_the_sentences_are_pinned(name, request):
     """If this fails on purpose, raise PHRASEBOOK_VERSION and pin anew."""
     assert PHRASEBOOK_VERSION == 1
@@ -78,7 +76,6 @@ def test_bad_requests_are_refused():
         sentences("train", -1)
 
 
-@pytest.mark.slow
 def test_either_text_alone_tells_its_split(train, valid, test):
     """Why splits share no text at any size or seed: each text's own hash names the split."""
     below: dict[Split, tuple[list[Pair], int, int]] = {
