@@ -115,7 +115,7 @@ def test_a_passage_that_is_there_twice_is_read_once(kind):
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "subword_nmt"])
 def test_the_size_is_met_where_the_text_carries_it(kind):
-    lines = real_lines("multi30k/train.de.gz", 1500)
+    lines = real_lines("multi30k/train.de.gz", 800)
     vocab = learn(lines, VocabularyConfig(kind=kind, size=600, language="de"))
     assert (vocab.size, vocab.note) == (600, "")
     assert len(set(vocab.pieces)) == 600
@@ -266,7 +266,7 @@ def test_the_comparison_notices_a_rule_left_out():
     ],
 )
 def test_real_sentences_are_spelled_as_moses_does(language, name):
-    lines = [clean(line) for line in real_lines(name, 1000)]
+    lines = [clean(line) for line in real_lines(name, 300)]
     tokenizer, detokenizer = MosesTokenizer(language), MosesDetokenizer(language)
     tokens = [list(tokenizer.tokenize(line, escape=False)) for line in lines]
     ours = [moses.detokenise(t, language) for t in tokens]
@@ -274,7 +274,7 @@ def test_real_sentences_are_spelled_as_moses_does(language, name):
     back = [moses.detokenise(moses.tokenise(line, language), language) for line in lines]
     lost = sum(a != b for a, b in zip(back, lines, strict=True))
     lost_by_moses = sum(a != b for a, b in zip(ours, lines, strict=True))
-    assert lost <= 6 and (lost < lost_by_moses or lost_by_moses <= 1)
+    assert lost <= 2 and (lost < lost_by_moses or lost_by_moses <= 1)
 
 
 @pytest.mark.parametrize("language", ["en", "de", "fr", "ja"])

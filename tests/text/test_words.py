@@ -4,7 +4,6 @@ import itertools
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -240,17 +239,3 @@ def test_words_are_those_of_the_collapsed_labels(kind):
             assert (complete[row] == np.minimum(counted[row], complete[row, -1])).all()
             seen.add(int(counted[row, -1] - complete[row, -1]))
     assert seen == {0, 1}  # utterances that end within a word, and others
-
-
-def test_a_word_counts_with_its_last_piece():
-    """`th@@ is is a ph@@ rase`, a label every second state (Papi et al. 2022, appendix A.1)."""
-    ids = [MOSES.ids[piece] for piece in ("th@@", "is", "is", "a", "ph@@", "rase")]
-    path = [MOSES.size] * 12
-    path[1::2] = ids
-    logits = jnp.asarray(np.eye(MOSES.size + 1, dtype=np.float32)[path][None])
-    boundaries = word_boundaries(MOSES)
-    counts = ctc_word_counts(logits, jnp.array([12]), boundaries)
-    assert counts.tolist() == [[0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 3, 4]]
-    before_the_end = ctc_word_counts(logits, jnp.array([10]), boundaries)  # "ph@@" is open
-    assert before_the_end[0, -1] == 4
-    assert ctc_word_counts(logits, jnp.array([10]), boundaries, trailing="leave")[0, -1] == 3
