@@ -138,7 +138,7 @@ def test_a_term_that_sums_over_sentences_is_refused(tmp_path):
     objective = dataclasses.replace(given.objective, terms=terms)
     with pytest.raises(ConfigError, match="'total' must return value and weight"):
         member = TrainingRun(tmp_path / "run", dataclasses.replace(given, objective=objective))
-        fit([member], runs.MODEL, runs.data())
+        fit([member], PLAIN, runs.data())
 
 
 GRU: SpeechConfig = dataclasses.replace(load_module(documented("gru.py")).SPEECH, channels=16)

@@ -1,11 +1,16 @@
-"""`simuljax evaluate` of an offline run under policies, and of a CAAT: in batches as live."""
+"""`simuljax evaluate` of offline runs under policies, of a CAAT, and of systems of the papers."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from data_pipelines.corpora import Manifest
+from experiments.nguyen2021 import multi30k as nguyen_multi30k
+from experiments.nguyen2021 import recipe as nguyen
+from experiments.papi2022 import multi30k as papi_multi30k
+from experiments.papi2022 import recipe as papi
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.model import Monotonic, SpeechConfig
@@ -13,6 +18,7 @@ from simuljax.eval import Record, read_records
 from simuljax.runs.evaluate import evaluate
 from tests.helpers import models
 from tests.helpers.corpora import build, write_hums
+from tests.helpers.grids import trained, write_untrained
 from tests.written_runs import BINS, PIECES, experiment_of, write_files, write_run
 
 pytestmark = pytest.mark.slow
@@ -88,3 +94,28 @@ def test_a_caat_is_an_offline_model_too(caat):
     for other in (chosen.but(mode="offline", beam=2), chosen.but(**steps)):
         evaluate(other)
         assert any(record.prediction for record in read_records(other.folder))
+
+
+GRIDS = {
+    "papi": papi.grids(dataclasses.replace(papi_multi30k.RECIPE, distilled=Path("distilled"))),
+    "nguyen": nguyen.grids(nguyen_multi30k.RECIPE),
+}
+
+
+@pytest.mark.parametrize(
+    ("paper", "grid", "variant", "index", "is_early"),
+    [
+        ("papi", "figure_4", "conformer_adaptive_k5_kd", 0, True),
+        ("nguyen", "table", "characters", 1, False),  # BLSTM and LSTM, beam 10
+        ("nguyen", "table", "characters", 2, True),
+    ],
+)
+def test_systems_of_papers(hums, paper, grid, variant, index, is_early):
+    """Encoders and decoders that no other test evaluates, as their grids ask for."""
+    grid, run = GRIDS[paper][grid], hums.parent / variant
+    if not run.exists():
+        write_untrained(run, trained(grid)[variant], hums)
+    evaluate(way := dataclasses.replace(grid.ways(variant)[index], run=run, frames=2_000))
+    records = read_records(way.folder)
+    assert len(records) == 4
+    assert is_early == any(delay < r.source_length for r in records for delay in r.delays)

@@ -52,15 +52,6 @@ def test_a_sweep_over_a_policys_number(weights, corpus, capsys):
     assert all(folder.name in shown for folder in folders) and "curve.png" in shown
 
 
-def test_streams_side_by_side_are_those_of_one_alone(weights, corpus):
-    chosen = Evaluation.of(run=weights, corpus=corpus, policy="greedy", **ENGLISH)
-    evaluate(chosen)
-    evaluate(live := chosen.but(mode="live", repeats=1))
-    one, other = read_records(chosen.folder), read_records(live.folder)
-    assert [(r.prediction, r.delays) for r in one] == [(r.prediction, r.delays) for r in other]
-    assert all(r.elapsed for r in other if r.prediction)
-
-
 def test_a_policy_of_ones_own(weights, corpus):
     """A file that declares it; another share gives other delays."""
     early = []
