@@ -20,10 +20,7 @@ from simuljax.config.fields import (
     write_json,
 )
 from simuljax.config.loading import load_module, load_object, reference_to
-from simuljax.config.model import (
-    ModelConfig,
-    Monotonic,
-)
+from simuljax.config.model import ModelConfig, Monotonic
 from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.models import presets

@@ -94,8 +94,7 @@ def test_every_field_that_can_change_a_result_has_a_label():
 
 
 @pytest.mark.parametrize(
-    "sweep",
-    [("layer=1,4",), ("heads=1,2",), ("last_frames=2,4", "heads=1,mean"), ("beam=2,3",)],
+    "sweep", [("layer=1,4",), ("heads=1,2",), ("last_frames=2,4", "heads=1,mean"), ("beam=2,3",)]
 )
 def test_points_of_a_sweep_have_labels_and_folders_of_their_own(sweep):
     chosen = Evaluation(run=RUN, policy=AlignAtt(frames=8))

@@ -67,22 +67,6 @@ def test_no_word_stands_on_another():
                 assert a.lane > b.lane, "what is written later stands lower"
 
 
-def test_the_clock_leads_to_the_time_of_each_word():
-    record = Record(
-        prediction="a b", delays=(500.0, 500.0), elapsed=(800.0, 900.0), source_length=2000.0
-    )
-    (clock,) = named(parsed(draw_timeline(record)), "clock")
-    (row,) = rows_of(record)
-    for time in record.elapsed:
-        assert f"L{row.x(time)} " in attribute(clock, "d")
-    assert attribute(clock, "d").count(f"M{row.x(500.0)} ") == 2
-    titles = [title.text for title in parsed(draw_timeline(record)).iter("title")]
-    assert titles == ["after 0.50 s, on the clock at 0.90 s: a b"]
-    far = Record(prediction="a", delays=(500.0,), elapsed=(40_000.0,), source_length=2000.0)
-    tree = parsed(draw_timeline(far))
-    assert len(list(tree.iter("svg"))) == 3 and named(tree, "clock") == [], "nothing outside"
-
-
 def test_talks_are_cut_into_rows():
     count = 400
     delays = tuple(float(d) for d in np.linspace(1000, 300_000, count))
