@@ -31,6 +31,7 @@ from data_pipelines.synthesis import Speech, espeak
 from data_pipelines.utterance import CorpusError, Listing, Span, Voice
 from simuljax.train.checkpoint import CHECKPOINTS
 from tests.helpers.corpora import build, stored, write_hums
+from tests.helpers.grids import QUICK
 from tests.written_runs import UPDATES, write_run
 
 TEACHER = """
@@ -333,6 +334,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_run_translates_the_transcripts(root, run, tmp_path, monkeypatch):
     """In a process of its own; `serve/test_teach` has what it says."""
+    monkeypatch.setenv("XLA_FLAGS", " ".join(QUICK))
     monkeypatch.setattr(distillation, "LINES_AT_A_TIME", 3)
     train = transformed(root, tmp_path, distil=str(run), distil_mode="join").splits["train"]
     said = {u.transcript: u.translation for u in train[7:]}
