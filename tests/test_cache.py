@@ -1,7 +1,5 @@
 """Where compiled programs are kept."""
 
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,8 +11,6 @@ import pytest
 from simuljax.cache import announce_compilation, enable_compilation_cache
 
 CONFIG: Any = jax.config
-CODE = "from simuljax.cache import enable_compilation_cache as e; print(e()); import jax; " \
-    "print(jax.config.jax_compilation_cache_dir)"  # fmt: skip
 
 
 @pytest.fixture
@@ -25,15 +21,10 @@ def unset() -> Iterator[None]:
     jax.config.update("jax_compilation_cache_dir", before)
 
 
-def test_the_directory_of_jax_stays(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.splitlines() == [str(tmp_path)] * 2
+def test_the_directory_of_jax_stays(unset, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    assert enable_compilation_cache() == tmp_path
+    assert CONFIG.jax_compilation_cache_dir == str(tmp_path)
 
 
 @pytest.mark.parametrize(

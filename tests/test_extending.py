@@ -20,16 +20,12 @@ from simuljax.decode.policies import Policy, PolicyError, policy_class
 from simuljax.decode.simulate import simulate_speech, usual_listening
 from simuljax.losses import Term
 from simuljax.models.parameters import by_path
-from simuljax.models.whisper import Whisper
-from simuljax.serve.whisper import WhisperTranslator
 from simuljax.train.loop import TrainingRun, alike, fit
 from simuljax.train.run_log import read_metrics
 from simuljax.train.run_params import load
 from tests.helpers import models, streams
 from tests.helpers.experiments import documented
 from tests.helpers.streams import DECODING, HEARD
-from tests.models.whisper.small import TOKENIZER, small_model
-from tests.serve.whisper.test_translator import SMALL, SOUND
 from tests.train import runs, small
 from tests.written_runs import write_run
 
@@ -92,17 +88,6 @@ def test_a_policy_streams_live_and_is_simulated_and_swept(speaker, material):
     assert means[0] < means[1], means
 
 
-def test_whisper_streams_with_a_policy():
-    model = Whisper(model=small_model(positions=1500, seed=5, layers=1), tokenizer=TOKENIZER)
-    translator = WhisperTranslator(model, SMALL)
-    delays = {}
-    for share in (0.01, 1.0):
-        words = translator.stream_all([SOUND], policy=patient(share))[0]
-        delays[share] = [word.delay_ms for word in words]
-    assert set(delays[1.0]) == {3300.0}  # every word waits for the end
-    assert min(delays[0.01]) < 3300.0
-
-
 PLAIN = small.translator(speech=None, monotonic=OFFLINE)
 ENTROPY = documented("entropy.py")
 
@@ -153,7 +138,7 @@ def test_a_term_that_sums_over_sentences_is_refused(tmp_path):
     objective = dataclasses.replace(given.objective, terms=terms)
     with pytest.raises(ConfigError, match="'total' must return value and weight"):
         member = TrainingRun(tmp_path / "run", dataclasses.replace(given, objective=objective))
-        fit([member], runs.MODEL, runs.data())
+        fit([member], PLAIN, runs.data())
 
 
 GRU: SpeechConfig = dataclasses.replace(load_module(documented("gru.py")).SPEECH, channels=16)

@@ -70,6 +70,9 @@ def part_of(module: str) -> str | None:
     return ".".join([package, *rest[:1]]) if package == "simuljax" else package
 
 
+parsed = functools.cache(ast.parse)
+
+
 def imported(
     nodes: Iterable[ast.AST], module: str, is_package: bool
 ) -> Iterator[tuple[str, list[str]]]:
@@ -97,7 +100,7 @@ def wrong_imports(source: str, path: Path) -> list[str]:
     if part not in STANDS_ON:
         return [f"{path}: {part} is new; say in STANDS_ON what it stands on"]
     imports = {}
-    for origin, names in imported(ast.walk(ast.parse(source)), module, is_package):
+    for origin, names in imported(ast.walk(parsed(source)), module, is_package):
         # `from simuljax import ops` names a part; `from simuljax import __version__` does not.
         parts = [name for name in names if origin == "simuljax" and name in STANDS_ON]
         imports |= {name: part_of(name) for name in parts or [origin]}
@@ -118,7 +121,7 @@ def import_order(sources: Mapping[str, tuple[str, bool]]) -> list[str]:
     above: dict[str, set[str]] = {}
     for module, (source, is_package) in sources.items():
         above[module] = set()
-        for origin, names in imported(ast.parse(source).body, module, is_package):
+        for origin, names in imported(parsed(source).body, module, is_package):
             above[module] |= {*names} & sources.keys() or {origin}
     graph = {module: (found & sources.keys()) - {module} for module, found in above.items()}
     return list(TopologicalSorter(graph).static_order())

@@ -201,10 +201,7 @@ def test_only_training_with_an_effect_has_other_features():
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [
-        ({"noise_db": (30.0, 0.0)}, "noise_db"),
-        ({"band_hz": (300.0, 300.0)}, "nothing passes"),
-    ],
+    [({"noise_db": (30.0, 0.0)}, "noise_db"), ({"band_hz": (300.0, 300.0)}, "nothing passes")],
 )
 def test_senseless_configs_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):

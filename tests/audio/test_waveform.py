@@ -143,12 +143,6 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path, name, kind, found):
     assert len(read_audio(io.BytesIO(data.getvalue())).samples) == 16_000  # no name, no promise
 
 
-@pytest.mark.parametrize("name", ["a.wav", "a.raw", "a"])
-def test_text_is_no_audio(tmp_path, name):
-    (tmp_path / name).write_text("404 Not Found\n" * 50)
-    refused(tmp_path / name, "corrupt audio", str(tmp_path / name))
-
-
 def test_a_stretch_of_a_real_talk():
     whole = read_audio(real_talk()).samples
     part = read_audio(real_talk(), offset_s=20.0, duration_s=5.0).samples

@@ -9,42 +9,21 @@ from pathlib import Path
 import pytest
 
 from simuljax.audio.filterbank import FIXED
-from simuljax.config.experiment import Budget, DataConfig, Experiment, InitFrom, read_experiment
+from simuljax.config.experiment import DataConfig, Experiment, InitFrom, read_experiment
 from simuljax.config.fields import (
     ConfigError,
     differences,
     from_json,
     read_json,
-    settings,
     to_json,
     without_defaults,
     write_json,
 )
 from simuljax.config.loading import load_module, load_object, reference_to
-from simuljax.config.model import (
-    DecoderWidth,
-    ModelConfig,
-    Monotonic,
-    PreDecision,
-    SpeechConfig,
-    TextConfig,
-    Width,
-)
-from simuljax.config.training import Cluster, Objective, Optimiser, Training
+from simuljax.config.model import ModelConfig, Monotonic
+from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.models import presets
-
-DECLARED = (
-    *(Experiment, InitFrom, DataConfig, Budget, Training, Optimiser, Cluster, ModelConfig, Width),
-    *(Monotonic, PreDecision, SpeechConfig, TextConfig, DecoderWidth),
-)
-
-
-@pytest.mark.parametrize("kind", DECLARED, ids=lambda kind: kind.__name__)
-def test_every_field_has_a_help_text(kind):
-    fields = {field.name for field in dataclasses.fields(kind)}
-    assert fields == set(settings(kind))
-    assert all(declared.help for declared in settings(kind).values())
 
 
 def test_a_run_of_an_earlier_version_still_opens(tmp_path: Path):

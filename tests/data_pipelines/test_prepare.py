@@ -46,14 +46,6 @@ def test_the_same_options_give_the_same_bytes(hums, hums_root, tmp_path):
     assert tree(tmp_path / "again") == tree(hums.directory)
 
 
-@pytest.mark.slow
-def test_synthesis_gives_the_same_bytes(spoken, spoken_corpus, tmp_path):
-    build(spoken_corpus, None, tmp_path / "again")
-    assert tree(tmp_path / "again") == tree(spoken.directory)
-    build(replace(spoken_corpus, seed=1), None, tmp_path / "other")
-    assert tree(tmp_path / "other")["train.tsv"] != tree(spoken.directory)["train.tsv"]
-
-
 def test_a_finished_preparation_is_not_touched(hums, monkeypatch):
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a worker was asked for")
@@ -163,21 +155,10 @@ def test_tfds_builds_the_same_shards_and_nothing_imports_tensorflow(hums, hums_r
     assert len(shards) == 6 and all(standard[name] == ours[name] for name in shards)
 
 
-def test_a_corpus_that_cannot_be_prepared_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(CorpusError, match="phrasebook in None holds no sentence"):
-        prepare(Preparation(corpus=Phrasebook(train=0, valid=0, test=0)), None, tmp_path / "to")
-    with pytest.raises(CorpusError, match="`all` means every split"):
-        build(Manifest(), write_hums(tmp_path / "tree", {"all": 1}), tmp_path / "to")
-    assert not (tmp_path / "to").exists()
-
-
 def test_a_corpus_without_sentences_is_refused(tmp_path):
+    """Before anything is written; and so is a split called all."""
     with pytest.raises(CorpusError, match="phrasebook in None holds no sentence"):
         prepare(Preparation(corpus=Phrasebook(train=0, valid=0, test=0)), None, tmp_path / "to")
-    assert not (tmp_path / "to").exists()
-
-
-def test_a_split_called_all_is_refused(tmp_path):
     with pytest.raises(CorpusError, match="`all` means every split"):
         build(Manifest(), write_hums(tmp_path / "tree", {"all": 1}), tmp_path / "to")
     assert not (tmp_path / "to").exists()

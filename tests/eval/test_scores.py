@@ -284,21 +284,6 @@ def test_token_delay_with_a_clock(utterance, costs):
     assert actual == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
 
-def test_an_end_of_sentence_with_a_delay_of_its_own():
-    profile = "simuleval-1.0"
-    early = metrics.average_proportion([500], 1000, 1, profile=profile, end_delay=700)
-    assert early == 1200 / 2000
-    assert metrics.average_proportion([500], 1000, 1, profile=profile) == 1500 / 2000
-
-
-def test_yaal_leaves_out_what_comes_after_the_end():
-    assert metrics.yaal([500, 2900, 3000, 4000], 3000, 4) == (500 + 2900 - 750) / 2
-    assert math.isnan(metrics.yaal([3000, 3000], 3000, 4))
-    assert metrics.yaal([500, 2900, 3000, 4000], 3000, 4, source_end=3500) == pytest.approx(
-        (500 + 2900 - 750 + 3000 - 1500) / 3
-    )
-
-
 @all_metrics
 def test_what_cannot_be_measured(name):
     for profile in PROFILES:

@@ -29,11 +29,11 @@ from simuljax.runs.evaluate import evaluate
 from simuljax.runs.init_from import load_whisper_encoder, open_donor
 from simuljax.runs.train import check_factors, train
 from simuljax.serve.run import shapes
+from tests.helpers.experiments import TRANSDUCER_ALONE as ALONE
 from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES, tensors
 from tests.models.whisper.small import GGML, TINY, ggml_bytes, needs_tiny
-from tests.runs.test_policies_evaluated import ALONE
 from tests.train import small
 
 WIDTH = Width(model=16, hidden=32, heads=2, dropout=0.0)

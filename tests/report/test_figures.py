@@ -53,25 +53,6 @@ def test_curves(drawn):
             drawn(pictures.draw_curves, {"a": nothing})
 
 
-def test_when_colours_come_again_lines_are_others(drawn):
-    many = {f"row {i}": POINTS for i in range(len(pictures.COLOURS) + 1)}
-    (axes,) = drawn(pictures.draw_curves, many)
-    lines = {line.get_label(): line for line in axes.lines}
-    first, again = lines["row 0"], lines[f"row {len(pictures.COLOURS)}"]
-    assert first.get_color() == again.get_color()
-    assert first.get_linestyle() == lines["row 1"].get_linestyle() != again.get_linestyle()
-    assert first.get_marker() != again.get_marker()
-
-
-def test_the_seeds_of_a_mean_are_shown(drawn):
-    mean = Point(latency_ms=1000, quality=20, seeds=((400, 15), (1600, 25)))
-    (axes,) = drawn(pictures.draw_curves, {"a": [mean]})
-    thin = [line.get_xydata().tolist() for line in axes.lines if line.get_label() == "_seed"]
-    assert thin == [[[1000, 20], [400, 15]], [[1000, 20], [1600, 25]]]
-    left, right = axes.get_xlim()
-    assert left < 400 and right > 1600
-
-
 def test_curves_with_computation_and_offline(drawn):
     aware = [Point(latency_ms=p.latency_ms + 900, quality=p.quality) for p in POINTS]
     given = {"a": POINTS, "b": POINTS[:1]}
@@ -92,27 +73,6 @@ def test_a_line_goes_through_some_points_and_unknown_ones_are_left_out(drawn):
     lines = [list(line.get_xdata()) for line in axes.lines]
     assert lines[:2] == [[800, 1500, 1600, 2500], [800, 1500, 2500]]
     assert [1100] in lines and [1100, 1600] in lines, "the dashed line, and all markers"
-
-
-def test_curves_of_text_have_no_regimes(drawn):
-    points = [Point(latency_ms=3, quality=9.0), Point(latency_ms=1200, quality=9.0)]
-    (axes,) = drawn(pictures.draw_curves, {"a": points}, unit="words")
-    assert texts(axes) == [] and axes.get_xlabel().startswith("AL (words)")
-
-
-def test_every_point_is_labelled_and_no_label_covers_another(drawn):
-    many = {
-        name: [
-            Point(latency_ms=300 + 90 * i, quality=20 + i + up, label=f"k={i}") for i in range(12)
-        ]
-        for name, up in (("a", 0.0), ("b", 2.5))
-    }
-    (axes,) = drawn(pictures.draw_curves, many)
-    labels = [text for text in axes.texts if text.get_text().startswith("k=")]
-    assert len(labels) == 24
-    axes.figure.canvas.draw()
-    boxes = [text.get_window_extent() for text in labels]
-    assert sum(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i]) <= 1
 
 
 def test_losses_of_every_run(drawn, tmp_path):

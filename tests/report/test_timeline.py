@@ -9,7 +9,6 @@ import pytest
 from simuljax.eval import Record
 from simuljax.eval.logs import as_records
 from simuljax.report.timeline import (
-    LANE,
     MARGIN,
     ROWS,
     TAIL,
@@ -68,22 +67,6 @@ def test_no_word_stands_on_another():
                 assert a.lane > b.lane, "what is written later stands lower"
 
 
-def test_the_clock_leads_to_the_time_of_each_word():
-    record = Record(
-        prediction="a b", delays=(500.0, 500.0), elapsed=(800.0, 900.0), source_length=2000.0
-    )
-    (clock,) = named(parsed(draw_timeline(record)), "clock")
-    (row,) = rows_of(record)
-    for time in record.elapsed:
-        assert f"L{row.x(time)} " in attribute(clock, "d")
-    assert attribute(clock, "d").count(f"M{row.x(500.0)} ") == 2
-    titles = [title.text for title in parsed(draw_timeline(record)).iter("title")]
-    assert titles == ["after 0.50 s, on the clock at 0.90 s: a b"]
-    far = Record(prediction="a", delays=(500.0,), elapsed=(40_000.0,), source_length=2000.0)
-    tree = parsed(draw_timeline(far))
-    assert len(list(tree.iter("svg"))) == 3 and named(tree, "clock") == [], "nothing outside"
-
-
 def test_talks_are_cut_into_rows():
     count = 400
     delays = tuple(float(d) for d in np.linspace(1000, 300_000, count))
@@ -98,26 +81,6 @@ def test_talks_are_cut_into_rows():
     assert [p.text for p in tree.iter("p")] == ["The first 120 of 300 seconds."]
 
 
-def test_timelines_side_by_side_share_an_axis():
-    record = Record(prediction="ja so", delays=(500.0, 1000.0), source_length=1000.0)
-    (row,) = rows_of(record, until=2000.0)
-    assert row.end == 2000.0 and row.x(1000.0) == pytest.approx((row.x(0) + row.x(2000.0)) / 2)
-    tree = parsed(draw_timeline(record, until=30_000.0))
-    assert [text for _, text in words_of(tree)] == ["ja", "so"]
-    assert len(list(tree.iter("svg"))) == 2 and len(named(tree, "source")) == 1
-    edge = Record(prediction="ja", delays=(15_000.0,), source_length=15_000.0)
-    assert [text for _, text in words_of(parsed(draw_timeline(edge, until=30_000.0)))] == ["ja"]
-
-
-def test_a_flood_of_words_at_once_is_counted():
-    record = Record(prediction="weiter " * 80, delays=(900.0,) * 80, source_length=900.0)
-    tree = parsed(draw_timeline(record))
-    shown = [text for _, text in words_of(tree)]
-    kept = sum(text.count("weiter") for text in shown)
-    assert shown[-1] == f"… and {80 - kept} more"
-    assert int(attribute(next(tree.iter("svg")), "viewBox").split()[3]) < 10 * LANE
-
-
 def test_characters_and_words_of_a_text_source():
     assert tokens_of(CHINESE, "char") == ["你", "好", "吗"]
     assert [text for _, text in words_of(parsed(draw_timeline(CHINESE, "char")))] == ["你好", "吗"]
@@ -126,19 +89,6 @@ def test_characters_and_words_of_a_text_source():
     scale = {t.text for group in named(tree, "scale") for t in group.iter("text")}
     assert scale == {"the", "house", "stands"}
     assert next(tree.iter("title")).text == "after 2 words: das"
-
-
-def test_the_waveform_is_as_long_as_the_sound():
-    record = Record(prediction="ja", delays=(1000.0,), source_length=1000.0)
-    sound = np.sin(np.arange(8000) / 9)
-    for samples in (sound, (sound * 20_000).astype(np.int16)):
-        (wave,) = named(parsed(draw_timeline(record, samples=samples)), "wave")
-        numbers = np.array(attribute(wave, "points").split(), float).reshape(-1, 2)
-        (row,) = rows_of(record)
-        assert numbers[:, 0].max() == pytest.approx(row.x(500.0), abs=3)
-        assert np.ptp(numbers[:, 1]) == pytest.approx(40, abs=1)
-    with pytest.raises(ValueError, match="samples must be mono"):
-        draw_timeline(record, samples=np.zeros((2, 9)))
 
 
 def test_nothing_to_draw():

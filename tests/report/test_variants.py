@@ -283,15 +283,3 @@ def test_what_the_clock_adds_is_a_table_of_its_own(variants):
     (table,) = [t for t in tables([played], played) if t.title == "In real time"]
     assert [(line[2], line[-1]) for line in table.rows] == [("AL", "+84"), ("LAAL", "+82")]
     assert int(table.rows[0][4]) - int(table.rows[0][3]) == 84
-
-
-def test_a_curve_of_one_training_serves_many_latencies():
-    own = {
-        name: Measured(name=name, by_seed={0: evaluated(0.5, 600.0, 0)})
-        for name in ("a", "b", "c", "lambda_0.1/a")
-    }
-    served = Variant(name="offline", evaluations=own)
-    (table,) = [t for t in tables([served], served) if t.title == "The cost of a curve"]
-    assert table.rows == [("offline", "4", "2", "2.0")]
-    one = Variant(name="one", evaluations={"a": own["a"]})
-    assert "The cost of a curve" not in [t.title for t in tables([one], one)]

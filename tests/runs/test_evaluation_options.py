@@ -10,7 +10,7 @@ from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig
-from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, WaitK
+from simuljax.decode.policies import LocalAgreement, WaitK
 from simuljax.runs.evaluate import check, evaluate, plan_evaluations
 from tests.written_runs import write_run
 
@@ -141,26 +141,6 @@ def test_what_is_not_the_default_is_in_the_name_of_the_results():
             {"policy": "wait-k", "k": 1, "units": "ctc", "force_finish": True},
             "k=3,5",
             {f"wait-k-k{k}-ctc-finish": WaitK(k=k, units="ctc") for k in (3, 5)},
-        ),
-        (
-            {"policy": "edatt", "last_frames": 2, "layer": 4, "alpha": 1.0},
-            "alpha=0.1,0.3",
-            {f"edatt-f2-layer4-a{a}": EDAtt(frames=2, alpha=a, layer=4) for a in (0.1, 0.3)},
-        ),
-        (
-            {"policy": "alignatt", "heads": 2},
-            "last_frames=4,14",
-            {f"alignatt-f{n}-head2": AlignAtt(frames=n, heads=2) for n in (4, 14)},
-        ),
-        (
-            FIXED,
-            "tokens=1,2",
-            {
-                f"fixed-steps-first500ms-step150ms-n{n}": FixedSteps(
-                    first_ms=500, step_ms=150, tokens=n
-                )
-                for n in (1, 2)
-            },
         ),
         (
             {"policy": "local-agreement", "beam": 5},

@@ -1,43 +1,34 @@
-"""`simuljax train` as two processes that differ: all are refused by name, in seconds."""
+"""Two processes of `simuljax train` that differ: both are refused by name, within seconds."""
 
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from simuljax.ablate.launchers import simuljax_command
-from tests.helpers.grids import REPOSITORY, spoken_corpus
+from tests.helpers.grids import REPOSITORY
 
 pytestmark = pytest.mark.slow
 WITHIN_S = 40  # from the moment both have met: 20 s are for a slow file system
 EXPERIMENT = "tests/clusters/grid.py"
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return spoken_corpus(tmp_path_factory.mktemp("data") / "phrasebook").parent
+def run_two(folder: Path, commands: list[list[str]], other: dict[str, str], code: int) -> list[str]:
+    """Run two commands, the second with other variables; return what each said.
 
-
-def two(folder: Path, data: Path, second: dict[str, str], run: str, *options: str) -> list[str]:
-    """Train as two processes, the second with other variables or options; return their words."""
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        port = opened.getsockname()[1]
+    Both have to end with the code, soon after they have met.
+    """
     logs, started = [folder / "0.log", folder / "1.log"], []
-    for index, log in enumerate(logs):
-        command = simuljax_command("train", str(REPOSITORY / EXPERIMENT))
-        command += ["--run", run if index else str(folder / "run"), *(options if index else ())]
-        command += ["--cluster.coordinator", f"127.0.0.1:{port}"]
-        command += ["--cluster.processes", "2", "--cluster.index", str(index)]
-        variables = os.environ | {"SIMULJAX_DATA": str(data), "PYTHONPATH": str(REPOSITORY)}
+    for log, command, own in zip(logs, commands, ({}, other), strict=True):
+        known = os.environ | {"PYTHONPATH": str(REPOSITORY)} | own
         with log.open("w") as said:
             both = {"stdout": said, "stderr": subprocess.STDOUT}
-            own = variables | (second if index else {})
-            started.append(subprocess.Popen(command, env=own, **both))
+            started.append(subprocess.Popen(command, env=known, cwd=REPOSITORY, **both))
     met = None
     while any(process.poll() is None for process in started):
         if met is None and all("as configured" in log.read_text() for log in logs):
@@ -45,40 +36,69 @@ def two(folder: Path, data: Path, second: dict[str, str], run: str, *options: st
         assert met is None or time.monotonic() - met < WITHIN_S, logs[0].read_text()
         time.sleep(0.05)
     assert met is not None
-    print(f"both ended {time.monotonic() - met:.1f} s after they met")
-    assert [process.returncode for process in started] == [1, 1]
     words = [log.read_text() for log in logs]
+    assert [process.returncode for process in started] == [code, code], words
     assert not any("stack trace" in said or "Traceback" in said for said in words)
     return words
 
 
-def test_another_configuration(tmp_path, data):
-    weight = ("--training.objective.terms.mt_nll.weight", "0.2")
-    for said in two(tmp_path, data, {}, str(tmp_path / "run"), *weight):
-        assert "process 1 has training.objective.terms.mt_nll.weight 0.2" in said
-        assert "process 0 has 0.5" in said
-    assert not (tmp_path / "run" / "config.json").exists()
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return opened.getsockname()[1]
 
 
-def test_other_code(tmp_path, data):
+def test_other_code(corpus, tmp_path, monkeypatch):
     for name in ("simuljax", "data_pipelines", "tests", "docs"):
         shutil.copytree(REPOSITORY / name, tmp_path / "code" / name)
     changed = tmp_path / "code" / "simuljax" / "config" / "training.py"
     changed.write_text(changed.read_text() + "\nTHREE_TIMES_THE_RATE = True\n")
+    command = simuljax_command("train", str(REPOSITORY / EXPERIMENT))
+    command += ["--run", str(tmp_path / "run"), "--cluster.processes", "2"]
+    command += ["--cluster.coordinator", f"127.0.0.1:{free_port()}", "--cluster.index"]
+    monkeypatch.setenv("SIMULJAX_DATA", str(corpus.parent))
     other = {"PYTHONPATH": str(tmp_path / "code")}
-    for said in two(tmp_path, data, other, str(tmp_path / "run")):
+    for said in run_two(tmp_path, [[*command, index] for index in "01"], other, code=1):
         assert "differ in their code: process 1 has source of simuljax" in said
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
-def test_another_corpus(tmp_path, data):
-    shutil.copytree(data, tmp_path / "data")
-    table = tmp_path / "data" / "phrasebook" / "train.tsv"
+DIFFERENT = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from simuljax.config.training import Cluster
+from simuljax.runs.train import check_hosts
+from simuljax.train import cluster
+from tests.helpers.experiments import experiment, text_alone
+
+corpus, changed, folder, port, index = sys.argv[1:]
+own = text_alone(experiment(Path(corpus), Path(folder) / "run"))
+met = Cluster(coordinator=f"127.0.0.1:{port}", processes=2, index=int(index))
+print(cluster.join(met), flush=True)
+for other in (
+    replace(own, training=replace(own.training, seed=1)),
+    replace(own, data=replace(own.data, directory=Path(changed))),
+    replace(own, run=Path(folder) / "elsewhere"),
+    own,
+):
+    try:
+        check_hosts([other if int(index) else own])
+    except cluster.ClusterError as error:
+        print(error, flush=True)
+print("all agree")
+"""
+
+
+def test_another_configuration_corpus_or_directory(corpus, tmp_path):
+    shutil.copytree(corpus, tmp_path / "changed")
+    table = tmp_path / "changed" / "train.tsv"
     table.write_text(table.read_text().replace("e", "i"))
-    other = {"SIMULJAX_DATA": str(tmp_path / "data")}
-    for said in two(tmp_path, data, other, str(tmp_path / "run")):
-        assert "differ in their corpus: process 1 has split 'train'" in said
-
-
-def test_a_run_directory_that_is_not_shared(tmp_path, data):
-    for said in two(tmp_path, data, {}, str(tmp_path / "elsewhere")):
-        assert "process 1 does not see what process 0 writes into the run directory" in said
+    given = [str(corpus), str(tmp_path / "changed"), str(tmp_path), str(free_port())]
+    commands = [[sys.executable, "-c", DIFFERENT, *given, index] for index in "01"]
+    for said in run_two(tmp_path, commands, {}, code=0):
+        _, config, table, directory, end = said.splitlines()
+        assert "in their configuration: process 1 has training.seed 1, process 0 has 0" in config
+        assert "in their corpus: process 1 has split 'train'" in table
+        assert "process 1 does not see what process 0 writes into the run directory" in directory
+        assert end == "all agree"

@@ -15,6 +15,7 @@ from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, InitFrom, load_experiments
 from simuljax.config.fields import ConfigError
+from simuljax.config.model import SpeechConfig
 from simuljax.eval import read_records
 from simuljax.models import presets
 from simuljax.runs import recordings
@@ -29,15 +30,20 @@ pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[spee
 
 
 def small(corpus: Path, run: Path) -> Experiment:
-    """With the attention that compiles in the least time."""
+    """Return a translator of speech alone, with what compiles in the least time."""
     built = experiment(corpus, run)
     heads = dataclasses.replace(built.model.monotonic, attention="hard")
-    return dataclasses.replace(built, model=dataclasses.replace(built.model, monotonic=heads))
+    speech = SpeechConfig(layers=1, shared=0, channels=16)
+    model = dataclasses.replace(built.model, monotonic=heads, speech=speech, text=None)
+    terms = tuple(t for t in built.training.objective.terms if t.name.startswith("st_"))
+    objective = dataclasses.replace(built.training.objective, terms=terms)
+    training = dataclasses.replace(built.training, objective=objective)
+    return dataclasses.replace(built, model=model, training=training)
 
 
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("runs") / "joint"
+    run = tmp_path_factory.mktemp("runs") / "speech"
     train(small(corpus, run))
     return run
 
@@ -58,7 +64,7 @@ def test_a_run_has_all_that_is_needed_to_use_it(trained):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     assert {line["split"] for line in lines} == {"train", "valid"}
-    assert {"st_nll", "mt_nll"} <= lines[0]["values"].keys()
+    assert {"st_nll", "st_latency"} <= lines[0]["values"].keys()
 
 
 def test_evaluation_writes_a_log_that_can_be_scored(trained):
@@ -84,13 +90,7 @@ def test_a_report_shows_where_the_heads_write(trained, tmp_path):
     assert "alignment" in (tmp_path / "index.html").read_text()
 
 
-def test_text_and_speech_are_told_apart(trained):
-    text = evaluate(Evaluation(run=trained, split="test", branch="text", mode="offline"))
-    assert text["n"] == 6
-
-
-@pytest.mark.slow
-def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
+def test_an_evaluation_goes_on_where_it_was_interrupted(trained):
     """Two utterances and half a line are there; they stay, and the rest is the same as before."""
     chosen = Evaluation(run=trained, split="test", frames=8_000)
     evaluate(chosen)
@@ -116,8 +116,8 @@ def test_an_evaluation_goes_on_where_it_was_interrupted(trained, monkeypatch):
 
 @pytest.mark.slow
 def test_a_live_evaluation_has_a_clock_which_runs_when_all_is_compiled(trained, monkeypatch):
-    streamed = Evaluation(run=trained, split="test", frames=8_000, first=3)
-    live = dataclasses.replace(streamed, mode="live", repeats=2)
+    streamed = Evaluation(run=trained, split="test", frames=8_000)
+    live = dataclasses.replace(streamed, mode="live", repeats=2, first=3)
     play, heard = recordings.play, []
 
     def playing(stream, sound):
@@ -130,7 +130,7 @@ def test_a_live_evaluation_has_a_clock_which_runs_when_all_is_compiled(trained, 
     evaluate(streamed)
     one, other = read_records(live.folder), read_records(streamed.folder)
     assert len(one) == 3
-    for a, b in zip(one, other, strict=True):
+    for a, b in zip(one, other, strict=False):
         assert (a.prediction, a.reference) == (b.prediction, b.reference)
         assert a.delays == pytest.approx(b.delays)
         assert all(e > d for e, d in zip(a.elapsed, a.delays, strict=True))
@@ -140,12 +140,11 @@ def test_a_live_evaluation_has_a_clock_which_runs_when_all_is_compiled(trained, 
         evaluate(dataclasses.replace(live, branch="text"))
 
 
-@pytest.mark.slow
 def test_a_sweep_has_a_curve(trained, capsys):
     chosen = Evaluation(run=trained, split="test", frames=8_000)
-    scores = evaluate_all(plan_evaluations(chosen, ("threshold=0.3,0.5", "gather=any,majority")))
-    assert len(scores) == 4
-    assert (trained / "eval" / "test-speech-streamed-p0.3-majority" / "instances.log").exists()
+    scores = evaluate_all(plan_evaluations(chosen, ("threshold=0.3,0.5",)))
+    assert len(scores) == 2
+    assert (trained / "eval" / "test-speech-streamed-p0.3" / "instances.log").exists()
     assert (trained / "eval" / "curve.png").exists()
     assert "test-speech-streamed-p0.3" in capsys.readouterr().out
 

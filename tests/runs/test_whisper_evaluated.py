@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from simuljax.ablate.grid import evaluations_of, load_grid, plan
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
@@ -53,45 +52,15 @@ def test_a_sweep_over_a_policys_number(weights, corpus, capsys):
     assert all(folder.name in shown for folder in folders) and "curve.png" in shown
 
 
-def test_streams_side_by_side_are_those_of_one_alone(weights, corpus):
-    chosen = Evaluation.of(run=weights, corpus=corpus, policy="greedy", **ENGLISH)
-    evaluate(chosen)
-    evaluate(live := chosen.but(mode="live", repeats=1))
-    one, other = read_records(chosen.folder), read_records(live.folder)
-    assert [(r.prediction, r.delays) for r in one] == [(r.prediction, r.delays) for r in other]
-    assert all(r.elapsed for r in other if r.prediction)
-
-
-def test_a_grid_of_a_policy_of_ones_own(weights, corpus):
-    """A file that declares it; every evaluation of the plan runs, and their results differ."""
-    Path("grid.py").write_text(
-        f"""
-from pathlib import Path
-from simuljax.ablate.grid import Grid, Pretrained
-from simuljax.config.evaluation import Evaluation
-
-GRID = Grid(
-    runs=Path("runs"),
-    variants={{"small": Pretrained(model=Path("small.bin"))}},
-    table=("small",),
-    baseline="small",
-    evaluations=tuple(
-        Evaluation.of(
-            run=Path(), corpus=Path({str(corpus)!r}), policy={PATIENT!r}, share=share, **{ENGLISH!r}
-        )
-        for share in (0.01, 1.0)
-    ),
-)
-"""
-    )
-    ablation = load_grid(Path("grid.py"))
-    (planned,) = plan(ablation)
-    found = []
-    for each in evaluations_of(planned, ablation):
-        assert from_options(Evaluation, to_options(each)) == each
-        evaluate(each)
-        found.append(read_records(each.folder))
-    early = [sum(d < r.source_length for r in records for d in r.delays) for records in found]
+def test_a_policy_of_ones_own(weights, corpus):
+    """A file that declares it; another share gives other delays."""
+    early = []
+    for share in (0.01, 1.0):
+        chosen = Evaluation.of(run=weights, corpus=corpus, policy=PATIENT, share=share, **ENGLISH)
+        assert from_options(Evaluation, to_options(chosen)) == chosen
+        evaluate(chosen)
+        records = read_records(chosen.folder)
+        early.append(sum(d < r.source_length for r in records for d in r.delays))
     assert early[0] > early[1] == 0
 
 

@@ -89,25 +89,20 @@ def test_saved_and_loaded_is_equal(kind, tmp_path):
 
 LEARN = """
 import sys
-from simuljax.text import VocabularyConfig, learn
-from tests.text.samples import GERMAN
-for kind in sys.argv[2:]:
-    config = VocabularyConfig(kind=kind, size=150, language="de")
-    learn(GERMAN, config).save(f"{sys.argv[1]}/{kind}")
+from tests.text.samples import SPELLING_KINDS, vocabulary
+for kind in SPELLING_KINDS:
+    vocabulary(kind, "de").save(f"{sys.argv[1]}/{kind}")
 """
 
 
 def test_the_same_lines_give_the_same_bytes(tmp_path):
-    """In two processes that hash strings differently."""
-    for seed in ("1", "2"):
-        (tmp_path / seed).mkdir()
-        environment = os.environ | {"PYTHONHASHSEED": seed}
-        command = [sys.executable, "-c", LEARN, str(tmp_path / seed), *SPELLING_KINDS]
-        subprocess.run(command, check=True, env=environment, cwd=Path(__file__).parents[2])
+    """In another process, which hashes strings differently."""
+    environment = os.environ | {"PYTHONHASHSEED": "1"}
+    command = [sys.executable, "-c", LEARN, str(tmp_path)]
+    subprocess.run(command, check=True, env=environment, cwd=Path(__file__).parents[2])
     for kind in SPELLING_KINDS:
-        one, two = ((tmp_path / seed / f"{kind}.json").read_bytes() for seed in ("1", "2"))
-        assert one == two, kind
-    assert (tmp_path / "1/bpe.json").read_bytes() != (tmp_path / "1/unigram.json").read_bytes()
+        ours = vocabulary(kind, "de").save(tmp_path / "ours").read_bytes()
+        assert (tmp_path / f"{kind}.json").read_bytes() == ours, kind
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
@@ -120,7 +115,7 @@ def test_a_passage_that_is_there_twice_is_read_once(kind):
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "subword_nmt"])
 def test_the_size_is_met_where_the_text_carries_it(kind):
-    lines = real_lines("multi30k/train.de.gz", 1500)
+    lines = real_lines("multi30k/train.de.gz", 800)
     vocab = learn(lines, VocabularyConfig(kind=kind, size=600, language="de"))
     assert (vocab.size, vocab.note) == (600, "")
     assert len(set(vocab.pieces)) == 600
@@ -271,7 +266,7 @@ def test_the_comparison_notices_a_rule_left_out():
     ],
 )
 def test_real_sentences_are_spelled_as_moses_does(language, name):
-    lines = [clean(line) for line in real_lines(name, 1000)]
+    lines = [clean(line) for line in real_lines(name, 300)]
     tokenizer, detokenizer = MosesTokenizer(language), MosesDetokenizer(language)
     tokens = [list(tokenizer.tokenize(line, escape=False)) for line in lines]
     ours = [moses.detokenise(t, language) for t in tokens]
@@ -279,7 +274,7 @@ def test_real_sentences_are_spelled_as_moses_does(language, name):
     back = [moses.detokenise(moses.tokenise(line, language), language) for line in lines]
     lost = sum(a != b for a, b in zip(back, lines, strict=True))
     lost_by_moses = sum(a != b for a, b in zip(ours, lines, strict=True))
-    assert lost <= 6 and (lost < lost_by_moses or lost_by_moses <= 1)
+    assert lost <= 2 and (lost < lost_by_moses or lost_by_moses <= 1)
 
 
 @pytest.mark.parametrize("language", ["en", "de", "fr", "ja"])

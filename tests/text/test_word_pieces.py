@@ -59,7 +59,7 @@ def test_no_piece_reaches_over_a_space(kind, language, data):
     ],
 )
 def test_real_sentences_are_cut_alike(kind, name):
-    lines = real_lines(name, 1000)
+    lines = real_lines(name, 500)
     vocab = learn(lines, VocabularyConfig(kind=kind, size=1000, lowercase=True))
     assert all([*by_words(vocab, line)][-1] == vocab.encode(line) for line in lines if line)
 

@@ -4,10 +4,9 @@ import itertools
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simuljax.text import (
@@ -146,18 +145,6 @@ def test_a_stream_goes_on_in_several_ways(kind):
     assert begun == WordStream.begin(vocab)
 
 
-@given(text=st.text("ab .,'\"", max_size=20))
-@example(text='a "b" . \' b.')
-@settings(deadline=None, max_examples=60)
-def test_words_never_change_once_given_out(text):
-    """The words of a prefix are the first words of the whole, for everything that may follow."""
-    vocab = moses_vocabulary("a", "b", "a@@", ".", ",", "'", '"', "'@@", ".@@")
-    ids = [i for i in vocab.encode(text) if i != UNK]
-    for cut in range(len(ids)):
-        _, early = WordStream.begin(vocab).push(ids[:cut])
-        assert vocab.decode(ids).split()[: len(early)] == early
-
-
 STATES, ROWS = 24, 12
 # Without marks: one inside a longer token ("ph@@ $") is more than the count can know.
 MOSES = moses_vocabulary("th@@", "is", "a", "Haus", "ph@@", "rase")
@@ -240,17 +227,3 @@ def test_words_are_those_of_the_collapsed_labels(kind):
             assert (complete[row] == np.minimum(counted[row], complete[row, -1])).all()
             seen.add(int(counted[row, -1] - complete[row, -1]))
     assert seen == {0, 1}  # utterances that end within a word, and others
-
-
-def test_a_word_counts_with_its_last_piece():
-    """`th@@ is is a ph@@ rase`, a label every second state (Papi et al. 2022, appendix A.1)."""
-    ids = [MOSES.ids[piece] for piece in ("th@@", "is", "is", "a", "ph@@", "rase")]
-    path = [MOSES.size] * 12
-    path[1::2] = ids
-    logits = jnp.asarray(np.eye(MOSES.size + 1, dtype=np.float32)[path][None])
-    boundaries = word_boundaries(MOSES)
-    counts = ctc_word_counts(logits, jnp.array([12]), boundaries)
-    assert counts.tolist() == [[0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 3, 4]]
-    before_the_end = ctc_word_counts(logits, jnp.array([10]), boundaries)  # "ph@@" is open
-    assert before_the_end[0, -1] == 4
-    assert ctc_word_counts(logits, jnp.array([10]), boundaries, trailing="leave")[0, -1] == 3

@@ -53,11 +53,7 @@ def test_a_table(root):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        [["Good", 0, 0.25], ["day.", 0.25, 0.3]],
-        '[["Good", 0, 0.25], ["day.", 0.25, 0.3]]',
-    ],
+    "words", [[["Good", 0, 0.25], ["day.", 0.25, 0.3]], '[["Good", 0, 0.25], ["day.", 0.25, 0.3]]']
 )
 def test_json_lines(root, words):
     first = {

@@ -13,14 +13,14 @@ from data_pipelines.phrasebook.lexemes import SPECIAL, Bilingual, noun, verb
 from data_pipelines.phrasebook.nominals import Clause, Determiner, Form, Nominal, Tense
 
 ME, YOU, HE, SHE, WE = (nominals.pronoun(k) for k in ("I", "du", "he", "she", "we"))
-POLITE, ALL_OF_YOU = nominals.pronoun("Sie"), nominals.pronoun("ihr")
+ALL_OF_YOU = nominals.pronoun("ihr")
 MR_WEBER = nominals.titled("Weber", "m")
 MY, HIS, YOUR = (nominals.possessive(owner) for owner in ("I", "he", "du"))
-PAST, PERFECT, FUTURE = (Form(t) for t in ("past", "perfect", "future"))
+PAST, FUTURE = Form("past"), Form("future")
 NOW, PRESENT, HAD = (Form(t) for t in ("progressive", "present", "pluperfect"))
-_, MUST, HAVE_TO, WANT, _, WOULD_LIKE, ALLOWED = lexemes.MODALS
+WOULD_LIKE = lexemes.MODALS[5]
 TOMORROW, YESTERDAY = Bilingual("tomorrow", "morgen"), Bilingual("yesterday", "gestern")
-ALREADY, HOME = Bilingual("already", "schon"), Bilingual("home", "nach Hause")
+ALREADY = Bilingual("already", "schon")
 HERE = Bilingual("here", "hier")
 AT_THE_STATION = Bilingual("at the station", "am Bahnhof")
 
@@ -54,10 +54,6 @@ def statement(c: Clause) -> tuple[str, str]:
     return en.statement(c), de.statement(c)
 
 
-def question(c: Clause) -> tuple[str, str]:
-    return en.question(c), de.main(c, "")
-
-
 def fronted(c: Clause) -> tuple[str, str]:
     assert c.time
     rest = en.statement(replace(c, time=None))
@@ -82,72 +78,50 @@ def to(c: Clause) -> tuple[str, str]:
     return f"to {en.infinitive(c)}", de.zu_infinitive(c)
 
 
-CALL, OPEN = ("call", "anrufen"), ("open", "aufmachen")
-TURN_OFF, GET_UP, WATCH = ("turn", "ausschalten"), ("get", "aufstehen"), ("watch", "ansehen")
-READ, BUY, EAT, GO = ("read", "lesen"), ("buy", "kaufen"), ("eat", "essen"), ("go", "gehen")
-GIVE, EXPLAIN = ("give", "geben"), ("explain", "erklären")
-WAIT, HURRY, REPAIR = ("wait", "warten"), ("hurry", "beeilen"), ("repair", "reparieren")
-TAKE_PART, SLEEP, STAY = ("take", "teilnehmen"), ("sleep", "schlafen"), ("stay", "bleiben")
-THE_LAMP, THE_BOOK, THE_CAR = the("lamp"), the("book"), the("car")
+CALL, EXPLAIN = ("call", "anrufen"), ("explain", "erklären")
+TURN_OFF, GET_UP = ("turn", "ausschalten"), ("get", "aufstehen")
+READ, BUY = ("read", "lesen"), ("buy", "kaufen")
+WAIT, REPAIR = ("wait", "warten"), ("repair", "reparieren")
+SLEEP, STAY = ("sleep", "schlafen"), ("stay", "bleiben")
+THE_LAMP, THE_CAR = the("lamp"), the("car")
 SICK = Clause(subject=HE, verb=SPECIAL["be"], form=PRESENT, complement=Bilingual("sick", "krank"))
 GAPPED = clause(ME, BUY, PAST, time=YESTERDAY)
 ARE_SLEEPING = clause(the("child", number="pl"), SLEEP, NOW)
-PASSIVE = {t: Form(tense=t, voice="passive") for t in ("progressive", "past", "perfect")}
+PASSIVE = {t: Form(tense=t, voice="passive") for t in ("past", "perfect")}
 
 # fmt: off
 PAIRS = [
     (statement(clause(ME, CALL, NOW, YOU, time=TOMORROW)),
      "I am calling you tomorrow", "ich rufe dich morgen an"),
-    (statement(clause(SHE, WATCH, NOW, the("game"))),
-     "she is watching the game", "sie sieht sich das Spiel an"),
-    (statement(clause(ME, GIVE, NOW, THE_BOOK, recipient=HE)),
-     "I am giving him the book", "ich gebe ihm das Buch"),
     (statement(clause(SHE, EXPLAIN, FUTURE, the("problem"), recipient=the("student"))),
      "she will explain the problem to the student", "sie wird dem Studenten das Problem erklären"),
     (statement(clause(WE, WAIT, PAST, the("bus"), place=AT_THE_STATION, polarity="no")),
      "we didn't wait for the bus at the station",
      "wir haben nicht am Bahnhof auf den Bus gewartet"),
-    (statement(clause(YOU, HURRY, modal(HAVE_TO))),
-     "you have to hurry", "du musst dich beeilen"),
-    (statement(clause(HE, READ, PERFECT, the("letter"), mid=ALREADY)),
-     "he has already read the letter", "er hat den Brief schon gelesen"),
     (statement(clause(ME, READ, PAST, the("letter"), time=YESTERDAY, polarity="no")),
      "I didn't read the letter yesterday", "ich habe den Brief gestern nicht gelesen"),
-    (statement(clause(SHE, READ, PERFECT, the("article"), polarity="not-yet")),
-     "she hasn't read the article yet", "sie hat den Artikel noch nicht gelesen"),
     (statement(clause(HE, BUY, PAST, some(nominals.NOT_A, "new", "car"), polarity="no-kein")),
      "he didn't buy a new car", "er hat kein neues Auto gekauft"),
-    (statement(clause(ME, EAT, PRESENT, some(nominals.NO, "meat"), polarity="no-kein")),
-     "I don't eat any meat", "ich esse kein Fleisch"),
     (statement(clause(ME, ("apologize", "entschuldigen"), modal(WOULD_LIKE), MR_WEBER)),
      "I would like to apologize to Mr. Weber", "ich möchte mich bei Herrn Weber entschuldigen"),
-    (statement(clause(HE, TAKE_PART, modal(ALLOWED, "past"), the("course"))),
-     "he was allowed to take part in the course", "er durfte am Kurs teilnehmen"),
     (statement(Clause(subject=some(nominals.THIS, "red", "jacket"), verb=SPECIAL["belong"],
                       form=PRESENT, object=some(HIS, "sister"))),
      "this red jacket belongs to his sister", "diese rote Jacke gehört seiner Schwester"),
-    (statement(clause(THE_CAR, REPAIR, PASSIVE["progressive"])),
-     "the car is being repaired", "das Auto wird repariert"),
     (statement(clause(THE_CAR, REPAIR, PASSIVE["past"], agent=the("engineer"), time=YESTERDAY)),
      "the car was repaired by the engineer yesterday",
      "das Auto wurde gestern vom Ingenieur repariert"),
     (statement(clause(THE_LAMP, TURN_OFF, PASSIVE["perfect"], mid=ALREADY)),
      "the lamp has already been turned off", "die Lampe ist schon ausgeschaltet worden"),
-    (statement(clause(the("door"), ("lock", "abschließen"), modal(MUST, voice="passive"))),
-     "the door must be locked", "die Tür muss abgeschlossen werden"),
     (statement(clause(ME, ("live", "wohnen"), Form("since"),
                       complement=HERE,
                       time=Bilingual("for three years", "seit drei Jahren"))),
      "I have been living here for three years", "ich wohne seit drei Jahren hier"),
     (fronted(clause(ME, CALL, FUTURE, YOU, time=TOMORROW)),
      "tomorrow I will call you", "morgen werde ich dich anrufen"),
-    (question(clause(YOU, CALL, PAST, HE)), "did you call him", "hast du ihn angerufen"),
     (asked("what", "worauf", clause(YOU, WAIT, NOW)),
      "what are you waiting for", "worauf wartest du"),
     (requested(clause(YOU, CALL, PRESENT, ME, time=TOMORROW)),
      "call me tomorrow", "ruf mich bitte morgen an"),
-    (requested(clause(POLITE, CALL, PRESENT, ME, time=TOMORROW)),
-     "call me tomorrow", "rufen Sie mich bitte morgen an"),
     (requested(clause(ALL_OF_YOU, ("take", "mitnehmen"), PRESENT, some(YOUR, "umbrella")), ""),
      "take your umbrella along", "nehmt deinen Regenschirm mit"),
     (linked("because", ARE_SLEEPING, clause(ME, TURN_OFF, PAST, THE_LAMP)),
@@ -155,13 +129,6 @@ PAIRS = [
      "die Kinder schlafen, weil ich die Lampe ausgeschaltet habe"),
     (linked("because", clause(WE, STAY, NOW, complement=HERE), SICK, "fronted"),
      "because he is sick, we are staying here", "weil er krank ist, bleiben wir hier"),
-    (linked("if", clause(ME, CALL, FUTURE, YOU), clause(SHE, ("arrive", "ankommen"), PRESENT),
-            "fronted"),
-     "if she arrives, I will call you", "wenn sie ankommt, werde ich dich anrufen"),
-    (linked("although", clause(HE, GO, PAST, complement=HOME), clause(HE, TAKE_PART, modal(WANT,
-            "past"), the("meeting"))),
-     "he went home although he wanted to take part in the meeting",
-     "er ist nach Hause gegangen, obwohl er an der Besprechung teilnehmen wollte"),
     (linked("after", clause(SHE, CALL, PAST, ME), clause(SHE, GET_UP, HAD), "fronted"),
      "after she had gotten up, she called me",
      "nachdem sie aufgestanden war, hat sie mich angerufen"),
