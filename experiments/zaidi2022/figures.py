@@ -57,7 +57,7 @@ def dar_forms(to: Path) -> Path:
 
 
 def curves(grid: str, arms: Mapping[str, Arm], path: Path) -> Path:
-    """Draw BLEU against AL, a panel for each seed; numbers are lambda."""
+    """Draw BLEU against AL, a panel for each seed; numbers are lambda, hollow marks lambda 0."""
     points: dict[tuple[str, int], dict[float, tuple[float, float]]] = {}
     for each in read_results(RESULTS / grid).evaluations:
         weight = each.setting.split("/")[0] if "/" in each.setting else ""
@@ -70,6 +70,8 @@ def curves(grid: str, arms: Mapping[str, Arm], path: Path) -> Path:
     for axes, seed in zip(panels, seeds, strict=True):
         for variant, (name, colour, marker, offset) in arms.items():
             own = dict(sorted(points[variant, seed].items()))
+            first = own.pop(0.0)  # without the epochs that have a latency weight
+            axes.plot(*first, color=colour, marker=marker, fillstyle="none")
             axes.plot(*zip(*own.values(), strict=True), color=colour, marker=marker, label=name)
             look = {"xytext": offset, "textcoords": "offset points", "color": colour, "fontsize": 8}
             for weight, place in own.items():
