@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.audio import extract, normalise
 from simuljax.config.decoding import Blocks, Decoding, LengthLimit, Repetition
 from simuljax.decode.beam import translate_speech
 from simuljax.decode.caat import CaatDecoder, Group, init_candidates, search_group
@@ -18,8 +17,8 @@ from simuljax.decode.stream import StreamLimits
 from simuljax.text import EOS
 from tests.helpers import models
 from tests.helpers.streams import HEARD, STATISTICS, Streams, cut, moved, recordings
+from tests.helpers.streams import features_of as features_of_samples
 from tests.oracles import caat as oracle
-from tests.train.overfitting import compiling_quickly
 
 GREEDY, BEAM, WIDE = Blocks(inside=1), Blocks(), Blocks(inside=4, across=3, longest=6)
 LIMIT, MOST, ROOM = LengthLimit(ratio=0.4, constant=3), 24_000, 40
@@ -86,12 +85,6 @@ def utterances(streams, seed):
     return sounds, [cut(random, len(s), streams.size) for s in sounds]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quickly():
-    with compiling_quickly():
-        yield
-
-
 @pytest.fixture(scope="module")
 def streams():
     return CaatStreams(BEAM)
@@ -119,7 +112,6 @@ def test_a_stream_writes_what_the_rule_says(streams):
     assert check(streams, 1) > 5
 
 
-@pytest.mark.slow
 def test_a_stream_can_move_to_another_row(streams):
     sounds, pieces = utterances(streams, 1)
     found, _ = streams.run(sounds, pieces)
@@ -132,30 +124,21 @@ def test_a_stream_can_move_to_another_row(streams):
     ("blocks", "blank"), [(GREEDY, 0.0), (WIDE, 1.5)], ids=["greedy", "across"]
 )
 def test_more_streams(blocks, blank):
-    streams = CaatStreams(blocks, seed=8, blank=blank)
-    assert sum(check(streams, n) for n in range(2)) > 3
+    assert check(CaatStreams(blocks, seed=8, blank=blank), 0) > 1
 
 
 @pytest.mark.slow
 def test_a_batch_of_whole_sources_is_what_streams_write(streams):
     """With READs of one size, delays and all."""
     sounds, _ = utterances(streams, 4)
-    read_ms = 120
-    pieces = [
-        [min(120 * 16, len(s) - n) for n in range(0, len(s), 120 * 16)] or [0] for s in sounds
-    ]
+    read = 120 * 16
+    pieces = [[min(read, len(s) - n) for n in range(0, len(s), read)] or [0] for s in sounds]
     found, _ = streams.run(sounds, pieces)
-    padded = np.stack([np.pad(s, (0, MOST - len(s))) for s in sounds])
-    features = features_of(padded)
-    done = simulate_speech(
-        streams.model,
-        streams.variables,
-        features,
-        np.array([len(s) for s in sounds]),
-        decoding=decoding(BEAM),
-        listening=Listening(read_ms=read_ms, filterbank=HEARD.filterbank),
-    )
-    done = jax.device_get(done)
+    listening = Listening(read_ms=120, filterbank=HEARD.filterbank)
+    lengths = np.array([len(s) for s in sounds])
+    given = (streams.model, streams.variables, features_of(sounds), lengths)
+    how = {"decoding": decoding(BEAM), "listening": listening}
+    done = jax.device_get(simulate_speech(*given, **how))
     for b, (tokens, heard, reach) in enumerate(found):
         count = int(done.lengths[b])
         assert done.tokens[b, :count].tolist() == tokens
@@ -163,8 +146,8 @@ def test_a_batch_of_whole_sources_is_what_streams_write(streams):
         np.testing.assert_allclose(done.delays[b, :count] * 16, heard)
 
 
-def features_of(samples):
-    return normalise(extract(samples, HEARD), STATISTICS)
+def features_of(sounds):
+    return features_of_samples(np.stack([np.pad(s, (0, MOST - len(s))) for s in sounds]))
 
 
 def test_offline_it_writes_as_the_last_group_does(streams):
@@ -172,9 +155,8 @@ def test_offline_it_writes_as_the_last_group_does(streams):
     sounds, _ = utterances(streams, 5)
     sounds = [s for s in sounds if len(s) > 8_000]
     encoded = jax.device_get(streams.encoded(sounds[:2] * 4))
-    padded = np.stack([np.pad(s, (0, MOST - len(s))) for s in sounds[:2]])
     frames = 1 + (np.array([len(s) for s in sounds[:2]]) - 400) // 160
-    given = (streams.model, streams.variables, features_of(padded), frames)
+    given = (streams.model, streams.variables, features_of(sounds[:2]), frames)
     whole = jax.device_get(translate_speech(*given, decoding=decoding(GREEDY)))
     for b in range(2):
         states, tokens = encoded.states[b, : encoded.lengths[b]], []

@@ -40,7 +40,7 @@ def talker() -> RunTranslator:
 def minutes() -> list[np.ndarray]:
     """Noise with pauses, some of them digital silence; any may follow any."""
     random, found = np.random.default_rng(7), []
-    for _ in range(5):
+    for _ in range(2):
         talk = (32767 * sound(random, MINUTE)).astype(np.int16)
         for start in random.integers(0, MINUTE, 12):
             quiet = slice(start, start + int(random.uniform(0.2, 2) * streams.RATE))
@@ -99,21 +99,20 @@ def same(before: Held, after: Held, stream: Any) -> None:
 
 
 @pytest.mark.slow
-def test_half_an_hour(talker, minutes):
-    """In small pieces; then 18 minutes at a time, as a file is read that fits no memory."""
-    stream, random = begun(talker, 480), np.random.default_rng(3)
-    parts = [talk(stream, minutes, 3, 20 * streams.RATE)]
+def test_five_minutes(talker, minutes):
+    """In small pieces; then two minutes at a time, as a file is read that fits no memory."""
+    stream = begun(talker, 480)
+    parts = [talk(stream, minutes, 1, 20 * streams.RATE)]
     before = Held.by(stream)
-    for _ in range(3):
-        parts.append(talk(stream, minutes, 3, 20 * streams.RATE))
+    for _ in range(2):
+        parts.append(talk(stream, minutes, 1, 20 * streams.RATE))
     same(before, Held.by(stream), stream)
-    assert min(words for words, _ in parts) > 15, "it fell silent"
-    assert parts[-1][1] < 1.5 * parts[0][1], parts
-    assert stream.session.pushed == 12 * MINUTE
-    piece = np.concatenate([minutes[n] for n in random.integers(len(minutes), size=18)])
-    words = stream.push(piece)
-    assert {word.delay_ms for word in words} == {1_800_000} and len(words) > 90
+    assert min(words for words, _ in parts) > 5, "it fell silent"
+    assert parts[-1][1] < 2 * parts[0][1], parts
+    assert stream.session.pushed == 3 * MINUTE
+    words = stream.push(np.concatenate(minutes[:2]))
+    assert {word.delay_ms for word in words} == {300_000} and len(words) > 10
     del words  # not the stream's
     same(before, Held.by(stream), stream)
-    assert {word.delay_ms for word in stream.finish()} <= {1_800_000}
+    assert {word.delay_ms for word in stream.finish()} <= {300_000}
     assert stream.session.finished

@@ -46,19 +46,14 @@ def inputs():
 
 KINDS = {
     "learnt, fixed": {},
-    "hard, words": {
-        "monotonic": Monotonic(attention="hard"),
-        "predecision": PreDecision(kind="words"),
-    },
     "chunkwise, learnable": {
         "monotonic": Monotonic(attention="chunkwise", chunk=2),
         "predecision": PreDecision(kind="learnable"),
     },
-    "wait-k, phonemes": {
-        "monotonic": Monotonic(policy="wait_k"),
+    "hard, phonemes": {
+        "monotonic": Monotonic(attention="hard"),
         "predecision": PreDecision(kind="phonemes", pooling="last"),
     },
-    "offline": {"monotonic": Monotonic(policy="offline")},
 }
 
 
@@ -178,20 +173,11 @@ def test_a_recogniser_has_its_head_above_its_own_layers():
 
 
 HALF = Width(model=16, hidden=24, heads=2, dropout=0.0, dtype="bfloat16")
-SPEECH = {
-    "transformer": SpeechConfig(layers=2, shared=1, channels=12),
-    "streaming": SpeechConfig(
-        kind="streaming", layers=2, shared=1, channels=12, chunk=4, left=6, right=2
-    ),
-}
 
 
-@pytest.mark.parametrize(
-    ("kind", "decides"),
-    [("streaming", "fixed"), pytest.param("transformer", "learnable", marks=pytest.mark.slow)],
-)
-def test_nothing_changes(kind, decides):
-    model = models.translator(kind=decides, width=HALF, speech=SPEECH[kind], decoder_layers=1)
+def test_half_weights_compute_the_same():
+    speech = models.CAAT_SPEECH
+    model = models.translator(kind="learnable", width=HALF, speech=speech, decoder_layers=1)
     params = models.parameters(model)["params"]
     cast = cast_weights(params, "bfloat16")
 
@@ -213,7 +199,7 @@ def test_nothing_changes(kind, decides):
     kernels = {kinds[name] for name in kinds if name.endswith("kernel") and "trigger" not in name}
     assert kernels == {"bfloat16"}  # weights are half, and norms and triggers are not
     assert {kinds[name] for name in kinds if name.endswith("scale")} == {"float32"}
-    assert kinds.get("trigger/kernel", "float32") == "float32"
+    assert kinds["trigger/kernel"] == "float32"
     assert weight_bytes(params) * 0.5 < weight_bytes(cast) < weight_bytes(params) * 0.65
     one, other = jax.tree.leaves(forward(params)), jax.tree.leaves(forward(cast))
     assert len(one) > 2
