@@ -131,7 +131,7 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path, kind):
         )
 
 
-def test_damaged_and_foreign_files_are_refused(file, tmp_path):
+def test_files_of_other_models_are_refused(file):
     def donor(path: Path, **changes):
         own = by_path(shapes(small.translator(speech=SPEECH, text=None, **changes))[0])
         return open_donor(InitFrom(run=Path(f"whisper:{path}")), None, own)  # pyright: ignore
@@ -139,14 +139,6 @@ def test_damaged_and_foreign_files_are_refused(file, tmp_path):
     given = donor(file)()
     assert len(by_path(given)) == 22  # 4 of convolutions, positions, 15 of layers, 2 of a norm
     whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) - 100])
-    with pytest.raises(WeightsError, match="copy it again"):
-        donor(file)
-    file.write_bytes(b"RIFF" + bytes(100))
-    with pytest.raises(WeightsError, match=r"neither a \.pt, safetensors nor ggml"):
-        donor(file)
-    with pytest.raises(WeightsError, match="no such file"):
-        donor(tmp_path / "nothing.bin")
     lacking = {n: t for n, t in tensors().items() if n != "encoder.blocks.1.attn.out.bias"}
     file.write_bytes(ggml_bytes(lacking))
     with pytest.raises(WeightsError, match=r"missing.*attn\.out\.bias"):
