@@ -95,16 +95,6 @@ def test_the_same_utterance_padded_or_in_other_company(kind):
     assert np.abs(seen.states[1, : counts[1]] - more.states[1, : counts[1]]).max() > 1e-2
 
 
-def test_a_batch_padded_further_trains_the_same(kind="conformer"):
-    x, lengths, given = speech(kind), LENGTHS[kind], (encoder(kind), variables(kind))
-    batch, more = (trained(*given, each, lengths) for each in (x, padded(x, 20)))
-    size = batch[0].states.shape[1]
-    np.testing.assert_allclose(more[0].states[:, :size], batch[0].states, atol=2e-5)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), more[1], batch[1])
-    shorter = trained(*given, x, lengths - 1)  # the control: statistics are of all
-    assert np.abs(shorter[0].states[0, : size - 1] - batch[0].states[0, : size - 1]).max() > 1e-3
-
-
 def test_a_row_without_speech_is_no_harm():
     lengths = np.array([45, 17, 33, 0])
     given = (encoder("conformer"), variables("conformer"), speech("conformer"))
@@ -141,7 +131,8 @@ def test_every_parameter_learns_from_speech_and_not_from_padding(kind="conformer
     assert influence[real].min() > 1e-6
     assert everything_finite(of_parameters)
     for path, gradient in jax.tree.leaves_with_path(of_parameters):
-        assert np.abs(gradient).max() > 1e-5, f"{jax.tree_util.keystr(path)} does not learn"
+        name = jax.tree_util.keystr(path)  # softmax does not see the bias of keys
+        assert np.abs(gradient).max() > 1e-5 or "['key']['bias']" in name, f"{name} does not learn"
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from tests.models.conftest import SIZES
 from tests.oracles.checks import assert_close
 
 FEATURES = 6
-BATCH, FRAMES = 25, 160  # twice round the 20 positions of a small Whisper
+BATCH, FRAMES = 12, 160  # twice round the 20 positions of a small Whisper
 CHUNK, LEFT, RIGHT = 4, 6, 2
 KINDS = ("streaming", "streaming_whisper")
 pytestmark = pytest.mark.usefixtures("small_sizes")
@@ -208,22 +208,27 @@ def test_the_shared_layers_are_the_text_encoders(model):
     assert np.abs(read[0].states - read[1].states).max() > 1e-2
 
 
+def row_0(features, frames):
+    """Features of the first stream, and its length; the others hear nothing."""
+    given, length = np.zeros((BATCH, frames, FEATURES), np.float32), np.zeros(BATCH, np.int32)
+    given[0, : len(features)], length[0] = features, len(features)
+    return given, length
+
+
 def test_a_long_stream_costs_the_same_and_sees_the_same(model):
     """Nothing grows; the last states are those of a stream that began a period of positions ago."""
-    random, state = np.random.default_rng(7), model.start(1)
+    random, state = np.random.default_rng(7), model.start(BATCH)
     period = 2 * SIZES.audio_positions  # frames
-    sound = random.normal(size=(1, 12 * period, FEATURES)).astype(np.float32)
-    sound[:, 0], sound[:, -4 * period] = 8, 8  # the floor of both streams
-    shapes, last, compilations = jax.tree.map(jnp.shape, state), [], model.compilations
-    for start in range(0, sound.shape[1], 8):
-        given = np.zeros((1, model.frames, FEATURES), np.float32)
-        given[:, :8] = sound[:, start : start + 8]
-        length, ended = np.full(1, 8, np.int32), np.array([start + 8 == sound.shape[1]])
+    sound = random.normal(size=(12 * period, FEATURES)).astype(np.float32)
+    sound[0], sound[-FRAMES] = 8, 8  # the floor of both streams
+    shapes, last = jax.tree.map(jnp.shape, state), []
+    for start in range(0, len(sound), 8):
+        given, length = row_0(sound[start : start + 8], model.frames)
+        ended = np.full(BATCH, start + 8 == len(sound))
         state, states, count = model.step(model.parameters, state, given, length, ended)
         last = [*last[-10:], states[0, : count[0]]]
-    assert jax.tree.map(jnp.shape, state) == shapes and model.compilations == compilations + 1
-    recent = sound[:, -4 * period :]
-    whole = model.whole(model.parameters, recent, np.array([4 * period])).states[0]
+    assert jax.tree.map(jnp.shape, state) == shapes and model.compilations == 1
+    whole = model.whole(model.parameters, *row_0(sound[-FRAMES:], FRAMES)).states[0]
     assert_close(np.concatenate(last)[-8:], whole[-8:], 1e-5)
 
 
@@ -258,12 +263,10 @@ def test_any_sizes(kind, sizes, frames):
 
 def test_states_come_as_soon_as_their_frames_are_there(model):
     speech = model.translator.config.speech
-    state, total = model.start(1), 0
+    state, total = model.start(BATCH), 0
     for frame in range(1, 60):
-        given = np.zeros((1, model.frames, FEATURES), np.float32)
-        state, _, count = model.step(
-            model.parameters, state, given, np.ones(1, np.int32), np.zeros(1, bool)
-        )
+        given = row_0(np.zeros((1, FEATURES)), model.frames)
+        state, _, count = model.step(model.parameters, state, *given, np.zeros(BATCH, bool))
         total += int(count[0])
         ready = max(int(states_after(speech, frame)) - RIGHT, 0) // CHUNK * CHUNK
         assert total == ready

@@ -102,21 +102,19 @@ def test_what_cannot_be_built_is_refused(message):
 
 
 @pytest.mark.slow
-def test_two_sources_in_one_pass_are_as_each_alone(inputs):
-    model, params = built()
-    features, prefix, _ = inputs
+def test_two_sources_in_one_pass_are_as_each_alone():
+    model = models.translator(decoder_layers=1)
+    params, prefix = models.parameters(model), np.ones((2, 5), np.int32)
+    spoken, written = models.states([12, 7], 12), models.states([5, 3], 5)
 
-    def both(params):
-        bound = model.bind({"params": params})
-        spoken = bound.encode_speech(features, jnp.array([FRAMES, 20]), train=False)
-        written = bound.encode_text(prefix, jnp.array([5, 3]), train=False)
+    def both(bound: JointModel):
         speech = source_of(spoken, bound.speech_decisions(spoken), jnp.int32(2))
         text = source_of(written, bound.text_decisions(written), jnp.int32(2))
         together = bound.decode_each(prefix, [speech, text], train=False)
         alone = [bound.decode_each(prefix, [one], train=False)[0] for one in (speech, text)]
         return together, alone
 
-    together, alone = fast(both)(params)
+    together, alone = fast(lambda params: model.apply(params, method=both))(params)
     for one, other in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-5)
     assert float(jnp.abs(together[0].logits - together[1].logits).max()) > 1e-3

@@ -107,7 +107,7 @@ def test_the_features_are_whispers_log_mel():
     floored = whisper_floor(features, jnp.array([frames]))
     assert np.any(floored != features)
     np.testing.assert_allclose(floored, wanted, atol=1e-5)
-    for size in (5_000, 200, 199):
+    for size in (5_000, 199):
         early = compute(sound[None, :size], WHISPER_MEL)
         assert early.shape[1] == frame_count(size, WHISPER_MEL.filterbank)
         np.testing.assert_allclose(early, features[:, : early.shape[1]], atol=1e-5)
