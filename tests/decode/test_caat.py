@@ -131,7 +131,6 @@ def test_three_across_groups():
     assert streams.by_rule(sounds, merge=False) != streams.by_rule(sounds)
 
 
-@pytest.mark.slow
 def test_a_batch_of_whole_sources_is_what_streams_write(streams):
     """With READs of one size, delays and all."""
     sounds, _ = utterances(streams, 4)

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -28,6 +29,14 @@ def small_sizes():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PUBLISHED, "tiny", Published(SIZES, ()))
         yield
+
+
+@pytest.fixture(scope="module")
+def quickly():
+    """Compile with little effort what runs a few times."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from simuljax.models.joint import source_of
 from simuljax.text import BOS
 from tests.helpers import models
 
-pytestmark = pytest.mark.slow  # compiles much
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quickly")]  # compiles much
 
 LENGTHS, SIZE, LABELS = [11, 4, 8, 0], 12, 5
 

@@ -24,6 +24,7 @@ from tests.oracles.checks import everything_finite, float32
 from tests.train import small
 
 AXIS, FEATURES = "replicas", 10
+pytestmark = pytest.mark.usefixtures("quickly")
 TINY = Width(model=8, hidden=12, heads=2, dropout=0.0)
 HALF = Width(model=8, hidden=12, heads=2, dropout=0.0, dtype="bfloat16")
 LENGTHS = {

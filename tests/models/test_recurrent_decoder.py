@@ -28,7 +28,7 @@ from tests.helpers import models
 from tests.oracles import beam as beam_oracle
 from tests.oracles import recurrent as oracle
 
-pytestmark = pytest.mark.slow  # compiles much
+pytestmark = pytest.mark.usefixtures("quickly")
 
 LENGTHS, STATES, TARGETS = [9, 4, 1], 9, 6
 DECODING = Decoding(limit=LengthLimit(ratio=0.4, constant=4))

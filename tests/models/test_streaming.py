@@ -26,7 +26,7 @@ FEATURES = 6
 BATCH, FRAMES = 12, 160  # twice round the 20 positions of a small Whisper
 CHUNK, LEFT, RIGHT = 4, 6, 2
 KINDS = ("streaming", "streaming_whisper")
-pytestmark = pytest.mark.usefixtures("small_sizes")
+pytestmark = pytest.mark.usefixtures("quickly", "small_sizes")
 
 
 def small(

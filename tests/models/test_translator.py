@@ -20,6 +20,7 @@ from tests.helpers.models import fast
 from tests.train import small
 
 FRAMES = 36
+pytestmark = pytest.mark.usefixtures("quickly")
 
 
 def built(**changes):
