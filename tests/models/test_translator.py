@@ -105,7 +105,7 @@ def test_what_cannot_be_built_is_refused(message):
 @pytest.mark.slow
 def test_two_sources_in_one_pass_are_as_each_alone():
     model = models.translator(decoder_layers=1)
-    params, prefix = models.parameters(model), np.ones((2, 5), np.int32)
+    params, prefix = models.parameters(model), jnp.ones((2, 5), jnp.int32)
     spoken, written = models.states([12, 7], 12), models.states([5, 3], 5)
 
     def both(bound: JointModel):
