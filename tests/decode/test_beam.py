@@ -85,7 +85,13 @@ def four(model):
     return searching(model, Beam(size=4))
 
 
-ENCODED = models.states(LENGTHS, SIZE)
+def with_noise(encoded):
+    """Encoder states with noise in their padding, which nobody may look at."""
+    padding = np.arange(SIZE) >= np.asarray(encoded.lengths)[:, None]
+    return dataclasses.replace(encoded, states=encoded.states + padding[..., None])
+
+
+ENCODED = with_noise(models.states(LENGTHS, SIZE))
 
 
 def test_four_are_those_of_the_oracle_for_any_model(model, four):
@@ -95,33 +101,6 @@ def test_four_are_those_of_the_oracle_for_any_model(model, four):
         ended, cut = compare(model, variables, ENCODED, found, Beam(size=4))
         assert ended > 5 and cut > 5
     assert models.compilations(four) == 1
-
-
-def test_scores_are_those_of_one_pass_over_the_tokens(model, variables, four):
-    found, decoder = jax.device_get(four(variables, ENCODED)), models.oracle(model, variables)
-    moved = set()
-    for row, heard in enumerate(sources(ENCODED)):
-        for tokens, log_prob in zip(*hypotheses(found, row), strict=True):
-            if tokens:
-                expected = oracle.total(decoder, heard, tokens)
-                np.testing.assert_allclose(log_prob, expected, rtol=1e-4)
-                stands = decoder.attempt([simultaneous.BOS, *tokens[:-1]], heard)[1]
-                moved.add((row, str([[s.pointer for s in layer] for layer in stands[-1]])))
-    assert len(moved) > 2 * len(LENGTHS), "hypotheses of a source have heads in different places"
-
-
-def test_company_and_padding_change_nothing(variables, four):
-    found = jax.device_get(four(variables, ENCODED))
-    rows = np.array([4, 7, 0, 1, 5, 2, 2, 6])
-    other = jax.tree.map(lambda a: a[rows], ENCODED)
-    noise = np.where(np.arange(SIZE) < other.lengths[:, None], 0, 1)[..., None]
-    other = dataclasses.replace(other, states=other.states + noise)
-    again = jax.device_get(four(variables, other))
-    for new, old in enumerate(rows):
-        (tokens, scores), (expected, those) = hypotheses(again, new), hypotheses(found, old)
-        assert tokens == expected
-        np.testing.assert_allclose(scores, those, rtol=1e-5)
-    assert hypotheses(found, 1) == ([[]], [0.0]), "of nothing there is one translation: nothing"
 
 
 def test_ties_go_to_the_better_hypothesis_and_the_lower_id(model, variables, four):
@@ -139,8 +118,7 @@ def test_ties_go_to_the_better_hypothesis_and_the_lower_id(model, variables, fou
 
 
 CASES = {
-    "sum": (Monotonic(), Beam(size=4, length_penalty=0.0)),
-    "hard": (Monotonic(attention="hard"), Beam(size=4)),
+    "hard": (Monotonic(attention="hard"), Beam(size=4, length_penalty=0.0)),
     "chunk": (Monotonic(policy="wait_k", attention="chunkwise", chunk=3), Beam(size=2)),
 }
 
@@ -190,13 +168,6 @@ def test_a_beam_that_is_wide_enough_finds_the_best_of_all():
     assert missed, "or a narrow beam would do"
 
 
-GREEDY_CASES = {
-    "lookback": (Monotonic(), 0.5),
-    "hard": (Monotonic(attention="hard"), 0.3),
-    "wait-k": (Monotonic(policy="wait_k", attention="chunkwise", chunk=3), 0.5),
-}
-
-
 def rows(found):
     """Tokens and delays of each row, without padding, which is 0."""
     found = jax.device_get(found)
@@ -206,23 +177,16 @@ def rows(found):
         yield [values[:n].tolist() for values in row]
 
 
-@pytest.mark.parametrize(
-    "name", ["lookback", *(pytest.param(n, marks=pytest.mark.slow) for n in list(GREEDY_CASES)[1:])]
-)
-def test_greedy_is_the_argmax_of_from_scratch_passes(name):
+def test_greedy_is_the_argmax_of_from_scratch_passes(model, variables):
     """And a beam of one is that."""
-    monotonic, threshold = GREEDY_CASES[name]
-    model, decoding = models.translator(monotonic), models.changed(DECODING, threshold=threshold)
-    variables = models.parameters(model, seed=SEED)
-    found = models.translate_states(model, variables, ENCODED, decoding)
-    if name == "lookback":
-        one = models.translate_states(model, variables, ENCODED, decoding, Beam(size=1))
-        jax.tree.map(np.testing.assert_array_equal, one, found)
-        ends = (np.asarray(found.tokens) == EOS).any(1)
-        assert 0 < ends.sum() < len(LENGTHS) - 1, "some end by themselves, some do not"
-    decoder = models.oracle(model, variables, threshold=threshold)
+    found = models.translate_states(model, variables, ENCODED, DECODING)
+    one = models.translate_states(model, variables, ENCODED, DECODING, Beam(size=1))
+    jax.tree.map(np.testing.assert_array_equal, one, found)
+    ends = (np.asarray(found.tokens) == EOS).any(1)
+    assert 0 < ends.sum() < len(LENGTHS) - 1, "some end by themselves, some do not"
+    decoder = models.oracle(model, variables)
     for (tokens, delays), heard in zip(rows(found), sources(ENCODED), strict=True):
-        expected = simultaneous.translate(decoder, heard, decoding)
+        expected = simultaneous.translate(decoder, heard, DECODING)
         assert tokens == expected.tokens and delays == expected.reach
 
 

@@ -126,16 +126,9 @@ def test_numbers_of_a_policy_are_arrays_and_the_rest_is_compiled():
     assert LocalAgreement(agree=3, beam=2).numbers() == {}  # shapes depend on them
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "unigram",
-        pytest.param("characters", marks=pytest.mark.slow),
-    ],
-)
-def test_a_token_that_continues_a_word_is_free(kind):
-    """As many tokens of a text begin a word as it has words, whatever the pieces are."""
-    vocabulary = sampled(kind)
+def test_a_token_that_continues_a_word_is_free():
+    """As many tokens of a text begin a word as it has words."""
+    vocabulary = sampled("unigram")
     words = Words.of(vocabulary, vocabulary)
     for text in ("the red house", "a red", "house"):
         tokens, count, begun = vocabulary.encode(text), WordCount.begin(()), []

@@ -1,5 +1,7 @@
 """A decoder step is the forward pass; pieces of any size give what a pass from scratch gives."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from simuljax.audio import Features
 from simuljax.config.decoding import Decoding
-from simuljax.config.model import Monotonic
+from simuljax.config.model import DecoderWidth, Monotonic
 from simuljax.decode.state import Context, Known, attempt, commit, control_of, init_prefix
 from simuljax.decode.stream import StreamingDecoder, StreamLimits
 from simuljax.nn.monotonic import progress_of
@@ -18,32 +20,21 @@ from tests.helpers.streams import Streams, moved
 
 TARGETS, SIZE, LENGTHS = 6, 26, [26, 16, 1]
 PREFIX = jnp.asarray(np.random.default_rng(1).integers(0, models.VOCABULARY, (3, TARGETS)))
-POLICIES = {
-    "learned": {"policy": "learned"},
-    "wait-2": {"policy": "wait_k", "wait_k": (2, 2)},
-    "wait-1 papi": {"policy": "wait_k", "wait_k": (1, 1), "convention": "papi"},
+CASES: dict[str, dict[str, Any]] = {
+    "learned": {"monotonic": Monotonic(noise=0.0)},
+    "learnable": {"monotonic": Monotonic(noise=0.0), "kind": "learnable"},
+    "hard": {"monotonic": Monotonic(attention="hard", policy="wait_k", wait_k=(2, 2))},
+    "chunkwise": {
+        "monotonic": Monotonic(
+            attention="chunkwise", chunk=4, policy="wait_k", wait_k=(1, 1), convention="papi"
+        ),
+        "kind": "every_state",
+    },
+    "offline": {
+        "monotonic": Monotonic(policy="offline"),
+        "decoder_width": DecoderWidth(hidden=48, heads=4),
+    },
 }
-QUICK = ("lookback, learned, fixed",)
-
-
-def case(monotonic: Monotonic, kind: str, name: str):
-    """Compiling is slow: what is not among the quick ones is run on request."""
-    return pytest.param(monotonic, kind, id=name, marks=[] if name in QUICK else pytest.mark.slow)
-
-
-CASES = [
-    case(
-        Monotonic(attention=attention, chunk=4, noise=0.0, **given),
-        kind,
-        f"{attention}, {name}, {kind}",
-    )
-    for i, attention in enumerate(("hard", "lookback", "chunkwise"))
-    for j, (name, given) in enumerate(POLICIES.items())
-    for kind in ("every_state" if (i + j) % 2 == 0 else "fixed",)
-] + [
-    case(Monotonic(policy="offline"), "fixed", "offline"),
-    case(Monotonic(noise=0.0), "learnable", "lookback, learned, learnable"),
-]
 
 
 def decisions_of(model, variables, encoded):
@@ -91,9 +82,11 @@ def at_once(model, rule, variables, prefix, encoded):
     return tried.logits, tried.layers.look.reach
 
 
-@pytest.mark.parametrize(("monotonic", "kind"), CASES)
-def test_steps_are_the_training_time_pass(monotonic, kind):
-    model = models.translator(monotonic, kind)
+@pytest.mark.parametrize(
+    "name", [n if n == "learned" else pytest.param(n, marks=pytest.mark.slow) for n in CASES]
+)
+def test_steps_are_the_training_time_pass(name):
+    model, monotonic = models.translator(**CASES[name]), CASES[name]["monotonic"]
     variables, encoded = models.parameters(model, decide=3e4), models.states(LENGTHS, SIZE)
     rule = control_of(Decoding(), monotonic)
     given = (variables, PREFIX, encoded)
@@ -122,18 +115,6 @@ def example(streams):
     return sounds, pieces, *streams.run(sounds, pieces)
 
 
-def test_later_sound_changes_nothing_before_it(streams, example):
-    sounds, pieces, found, _ = example
-    noise = np.random.default_rng(2).normal(scale=0.3, size=MOST).astype(np.float32)
-    changed = [np.where(np.arange(len(s)) < 5_500, s, noise[: len(s)]) for s in sounds]
-    other, _ = streams.run(changed, pieces)
-    early = [[sum(n <= 5_500 for n in row[1]) for row in rows] for rows in (found, other)]
-    assert early[0] == early[1] and sum(early[0]) > 3
-    for n, a, b in zip(early[0], found, other, strict=True):
-        assert a[0][:n] == b[0][:n]
-    assert found != other
-
-
 def test_a_stream_can_move_to_another_row(streams, example):
     sounds, pieces, found, _ = example
     rows, old, new = moved(streams, sounds, pieces)
@@ -143,18 +124,13 @@ def test_a_stream_can_move_to_another_row(streams, example):
         np.testing.assert_array_equal(one, other)
 
 
-def check(streams, seed, history, reads=10):
-    sounds, pieces = utterances(streams, seed)
-    found, _ = streams.run(sounds, pieces)
-    assert found == streams.expected(sounds, pieces, history=history, size=MOST)
-    assert len({(b, n) for b, row in enumerate(found) for n in row[1]}) >= reads, "too few READs"
-    assert streams.compilations == 1
-    return found
-
-
-def test_random_pieces_decide_as_a_pass_from_scratch(streams):
+def test_random_pieces_decide_as_a_pass_from_scratch(streams, example):
     """Among these is one where an upper layer must judge anew what it rejected before a READ."""
-    check(streams, 1, "recomputed", reads=15)
+    sounds, pieces, found, _ = example
+    assert found == streams.expected(sounds, pieces, history="recomputed", size=MOST)
+    reads = {(b, n) for b, row in enumerate(found) for n in row[1]}
+    assert len(reads) >= 15, "too few READs"
+    assert streams.compilations == 1
 
 
 def test_company_has_no_influence(streams, example):

@@ -1,14 +1,13 @@
-"""A small Whisper, the file of its weights, and a corpus to train on."""
+"""A small Whisper and the file of its weights."""
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from data_pipelines.corpora import Phrasebook
-from data_pipelines.prepare import Preparation, prepare
 from simuljax.models.whisper.config import PUBLISHED, Dimensions, Published
 from tests.models.whisper.small import TOKENIZER, ggml_bytes, random_tensors
 
@@ -32,16 +31,16 @@ def small_sizes():
         yield
 
 
+@pytest.fixture(scope="module")
+def quickly():
+    """Compile with little effort what runs a few times."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture
 def file(tmp_path) -> Path:
     path = tmp_path / "ggml-small.bin"
     path.write_bytes(ggml_bytes(tensors()))
     return path
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory) -> Path:
-    pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    directory = tmp_path_factory.mktemp("corpus") / "phrasebook"
-    prepare(Preparation(corpus=Phrasebook(train=8, valid=4, test=4)), None, directory, 1)
-    return directory

@@ -9,14 +9,13 @@ import pytest
 
 from simuljax.config.decoding import Beam, Decoding, LengthLimit
 from simuljax.config.model import Monotonic, SpeechConfig, Width
-from simuljax.decode import beam, state
+from simuljax.decode import beam
 from simuljax.decode.policies import FixedSteps
 from simuljax.decode.reencoding import no_targets, write_targets
 from simuljax.decode.state import (
-    Context,
     attempt,
     commit,
-    control_of,
+    context_of,
     encode_speech,
     init_prefix,
     known_of,
@@ -29,16 +28,10 @@ from tests.helpers import models
 from tests.oracles import beam as beam_oracle
 from tests.oracles import recurrent as oracle
 
-pytestmark = pytest.mark.slow  # compiles much
+pytestmark = pytest.mark.usefixtures("quickly")
 
 LENGTHS, STATES, TARGETS = [9, 4, 1], 9, 6
 DECODING = Decoding(limit=LengthLimit(ratio=0.4, constant=4))
-CONTROL = control_of(DECODING, Monotonic())
-
-
-def context_of(model, variables, selection=CONTROL.selection):
-    control = dataclasses.replace(CONTROL, selection=selection)
-    return Context(model=model, variables=variables, control=control, decoding=DECODING)
 
 
 @pytest.fixture(scope="module")
@@ -59,77 +52,47 @@ def variables(model):
     return {"params": drawn["params"] | {"decoder": louder}}
 
 
-@pytest.fixture(scope="module")
-def encoded():
-    return models.states(LENGTHS, STATES)
-
-
-@pytest.fixture(scope="module")
-def prefix():
-    return np.random.default_rng(1).integers(3, models.VOCABULARY, (len(LENGTHS), TARGETS))
-
-
-@pytest.fixture(scope="module")
-def known(model, variables, encoded):
-    points = model.text_decisions(encoded)
-    return known_of(context_of(model, variables), encoded, points, jnp.ones(len(LENGTHS), bool))
-
-
-@pytest.fixture(scope="module")
-def whole(model, variables, encoded, prefix):
-    """Logits of a training-time pass."""
-
-    def run(model):
-        source = source_of(encoded, model.text_decisions(encoded), jnp.int32(1))
-        return model.decode_each(prefix, [source], train=False)[0]
-
-    return models.fast(lambda: model.apply(variables, method=run))()
-
-
-@pytest.fixture(scope="module")
-def step(model, variables, known):
-    """One target further, whatever the model would write."""
+def test_a_pass_is_what_loops_give_and_steps_are_as_it(model, variables):
+    """An end that is tried and dropped leaves no trace; `replay` rebuilds what steps have kept."""
+    encoded, every = models.states(LENGTHS, STATES), np.ones(len(LENGTHS), bool)
+    prefix = np.random.default_rng(1).integers(3, models.VOCABULARY, (len(LENGTHS), TARGETS))
+    prefix[:, 0] = BOS
+    context, points = context_of(model, variables, DECODING), model.text_decisions(encoded)
+    known = known_of(context, encoded, points, jnp.asarray(every))
 
     @models.fast
-    def step(prefix, token, write):
-        tried = attempt(context_of(model, variables), prefix, known)
-        return tried, commit(prefix, tried, token, write, jnp.ones_like(write))
+    def trained(variables):
+        def run(model):
+            source = source_of(encoded, model.text_decisions(encoded), jnp.int32(1))
+            return model.decode_each(prefix, [source], train=False)[0]
 
-    return step
+        return model.apply(variables, method=run)
 
-
-def test_a_pass_is_what_loops_give(whole, variables, encoded, prefix):
+    whole = trained(variables)
     for row, length in enumerate(LENGTHS):
         states = np.asarray(encoded.states[row, :length], np.float64)
         expected = oracle.decode(prefix[row], states, variables["params"]["decoder"])
         np.testing.assert_allclose(whole.logits[row], expected, atol=1e-5)
     assert whole.reading.delays[0, :, 0].tolist() == [[length] * TARGETS for length in LENGTHS]
 
+    @models.fast
+    def step(prefix, token, write):
+        tried = attempt(context, prefix, known)
+        return tried, commit(prefix, tried, token, write, jnp.ones_like(write))
 
-def stepped(model, step, prefix):
-    """The prefix taken token by token, with an end of sentence tried and dropped before each."""
-    state = dataclasses.replace(init_prefix(model, len(prefix), 8, DECODING), token=prefix[:, 0])
-    logits, every = [], jnp.ones(len(prefix), bool)
+    begun = dataclasses.replace(init_prefix(model, len(prefix), 8, DECODING), token=prefix[:, 0])
+    state, logits = begun, []
     for place in range(TARGETS):
         _, dropped = step(state, jnp.full(len(prefix), EOS), ~every)
         following = prefix[:, min(place + 1, TARGETS - 1)]
         tried, state = step(dropped, jnp.asarray(following), every)
         logits.append(tried.logits[:, 0])
-    return jnp.stack(logits, 1), state
-
-
-def test_steps_are_as_the_pass_and_what_is_dropped_leaves_no_trace(model, step, prefix, whole):
-    logits, state = stepped(model, step, prefix)
-    np.testing.assert_allclose(logits, whole.logits, atol=1e-5)
+    np.testing.assert_allclose(jnp.stack(logits, 1), whole.logits, atol=1e-5)
     assert state.position.tolist() == [TARGETS] * len(LENGTHS)
     assert not state.past.key[:, :, TARGETS:].any()
 
-
-def test_several_targets_at_once_are_as_one_by_one(model, variables, step, prefix, known):
-    """`replay` rebuilds what steps have kept, all of it."""
-    _, state = stepped(model, step, np.pad(prefix[:, :-1], [(0, 0), (1, 0)], constant_values=BOS))
-    tokens = jnp.asarray(np.pad(prefix[:, :-1], [(0, 0), (0, 3)]))
-    again = models.fast(lambda s: replay(context_of(model, variables), s, tokens, known))(state)
+    tokens = jnp.asarray(np.pad(prefix[:, 1:], [(0, 0), (0, 3)]))
+    again = models.fast(lambda state: replay(context, state, tokens, known))(state)
     for kept, rebuilt in ((state.past.key, again.past.key), (state.past.value, again.past.value)):
         np.testing.assert_allclose(rebuilt[:, :, :TARGETS], kept[:, :, :TARGETS], atol=1e-5)
         assert rebuilt.shape == kept.shape
@@ -159,7 +122,7 @@ def following(states, params):
     return lambda tokens: beam_oracle.log_softmax(oracle.decode([BOS, *tokens], states, params)[-1])
 
 
-@pytest.mark.parametrize("size", [None, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [None, 3])
 def test_greedy_and_beam_find_what_loops_find(model, variables, speech, size):
     how = None if size is None else Beam(size=size, length_penalty=0.5)
 
@@ -188,12 +151,12 @@ def test_fixed_steps_go_on_from_what_is_known(model, variables, speech):
 
     @models.fast
     def read(told, frames, ended):
-        context = state.context_of(model, variables, decoding)
+        context = context_of(model, variables, decoding)
         known = encode_speech(context, features, frames, ended)
         written = write_targets(context, told, known, delay=frames, history="kept")
         return written, known.memory.value[0, :, :, 0]
 
-    told = no_targets(state.context_of(model, variables, decoding), 3, 20)
+    told = no_targets(context_of(model, variables, decoding), 3, 20)
     rows = [Row(variables) for _ in range(3)]
     for heard in STEPS:
         frames = np.minimum(heard, lengths)

@@ -1,6 +1,7 @@
 """Streaming encoders: pieces of any size give what the whole pass gives, and nothing grows."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -22,10 +23,10 @@ from tests.models.conftest import SIZES
 from tests.oracles.checks import assert_close
 
 FEATURES = 6
-BATCH, FRAMES = 25, 160  # twice round the 20 positions of a small Whisper
+BATCH, FRAMES = 12, 160  # twice round the 20 positions of a small Whisper
 CHUNK, LEFT, RIGHT = 4, 6, 2
 KINDS = ("streaming", "streaming_whisper")
-pytestmark = pytest.mark.usefixtures("small_sizes")
+pytestmark = pytest.mark.usefixtures("quickly", "small_sizes")
 
 
 def small(
@@ -78,7 +79,7 @@ class Model:
             parameters, state, features, length, ended=ended, method="stream_speech"
         )
 
-    def stream(self, state, features, lengths, pieces, parameters=None):
+    def stream(self, state, features, lengths, pieces):
         """The state after utterances [B, F, dims], and each one's states.
 
         `pieces[b]` are the frames of utterance b at each step; the last one ends it.
@@ -91,7 +92,7 @@ class Model:
             for b, (start, n) in enumerate(zip(starts, length, strict=True)):
                 given[b, :n] = features[b, start : start + n]
             starts += length
-            state, y, count = self.step(parameters or self.parameters, state, given, length, ended)
+            state, y, count = self.step(self.parameters, state, given, length, ended)
             for b, (row, n) in enumerate(zip(np.asarray(y), count, strict=True)):
                 states[b].append(row[:n])
                 assert not row[n:].any()
@@ -121,22 +122,21 @@ def model(request, small_sizes):
     return Model(small(request.param))
 
 
-def differences(model, random, features, lengths, state, parameters=None):
+def differences(model, random, features, lengths, state):
     """The largest difference between a random streaming and the whole pass; the state after."""
     pieces = [cut(random, n, model.frames) for n in lengths]
-    state, states = model.stream(state, features, lengths, pieces, parameters)
-    whole = model.whole(parameters or model.parameters, features, lengths)
+    state, states = model.stream(state, features, lengths, pieces)
+    whole = model.whole(model.parameters, features, lengths)
     for row, n in zip(states, whole.lengths, strict=True):
         assert len(row) == n
     rows = zip(states, np.asarray(whole.states), strict=True)
     return max(np.abs(row - full[: len(row)]).max(initial=0) for row, full in rows), state
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=pytest.mark.slow)])
-def test_random_chunkings_are_the_whole_pass(model, rounds):
+def test_random_chunkings_are_the_whole_pass(model):
     """Every round begins with the state that the round before has ended."""
     random, state = np.random.default_rng(0), model.start(BATCH)
-    for _ in range(rounds):
+    for _ in range(2):
         features, lengths = utterances(random, BATCH, FRAMES)
         difference, state = differences(model, random, features, lengths, state)
         assert difference < 1e-5
@@ -155,32 +155,30 @@ def test_ending_too_early_would_be_noticed(model):
     assert count[0] == 4 and np.abs(states[0, :4] - whole.states[0, :4]).max() > 1e-2
 
 
-def test_alone_padded_or_in_a_batch(model):
+def test_neither_company_nor_padding_has_an_influence(model):
     features, lengths = utterances(np.random.default_rng(2), BATCH, FRAMES)
-    lengths[3], features[3, :61], features[3, 61:] = 61, features[0, :61], 99
-    batch = model.whole(model.parameters, features, lengths)
-    alone = model.whole(model.parameters, features[3:4, :61], lengths[3:4])
-    assert alone.states.shape == (1, 16, 16)
-    assert_close(alone.states[0], batch.states[3, :16], 1e-5)
-    assert_close(alone.ctc[0], batch.ctc[3, :16], 5e-5)
-    assert not batch.states[3, 16:].any()
+    other = np.where(np.arange(FRAMES)[:, None] < 61, features[:1], -9)
+    changed = np.concatenate([features[:3], other, features[:2:-1]])[:BATCH]
+    features[3], lengths[3] = np.where(np.arange(FRAMES)[:, None] < 61, features[0], 99), 61
+    one = model.whole(model.parameters, features, lengths)
+    company = np.append(lengths[:4], lengths[:3:-1])
+    two = model.whole(model.parameters, changed, company)
+    assert_close(one.states[3, :16], two.states[3, :16], 1e-5)
+    assert_close(one.ctc[3, :16], two.ctc[3, :16], 5e-5)
+    assert not one.states[3, 16:].any()
 
 
-@pytest.fixture(scope="module")
-def influence(model):
-    """Gradients, by parameters and features, of a number made of the states of one chunk."""
+def test_a_chunk_hears_no_further_than_its_right_context(model):
+    """And gradients, by parameters and features, are finite whatever the length."""
     direction = np.random.default_rng(3).normal(size=16).astype(np.float32)
 
-    def number(parameters, features, lengths, chunk):
+    @jax.jit
+    @functools.partial(jax.grad, argnums=(0, 1))
+    def influence(parameters, features, lengths, chunk):
         states = model.encode(parameters, features, lengths).states
         inside = jnp.arange(states.shape[1]) // CHUNK == chunk
         return jnp.where(inside[:, None], states * direction, 0).sum()
 
-    return jax.jit(jax.grad(number, argnums=(0, 1)))
-
-
-@pytest.mark.slow
-def test_a_chunk_hears_no_further_than_its_right_context(model, influence):
     features = np.random.default_rng(4).normal(size=(1, FRAMES, FEATURES)).astype(np.float32)
     for chunk in (0, 3, 7):
         _, gradient = influence(model.parameters, features, np.array([FRAMES]), chunk)
@@ -190,51 +188,47 @@ def test_a_chunk_hears_no_further_than_its_right_context(model, influence):
         assert reach[-1] == last and np.abs(gradient[0, last]).max() > 1e-6
         if speech.kind == "streaming":  # the first frame of the last state it sees
             assert last == 4 * ((chunk + 1) * CHUNK + RIGHT - 1)
-
-
-def test_gradients_are_finite_whatever_the_length(model, influence):
-    features = np.random.default_rng(5).normal(size=(1, FRAMES, FEATURES)).astype(np.float32)
     for length in (0, 1, 5, 63):
         by_parameter, gradient = influence(model.parameters, features, np.array([length]), 0)
         assert all(np.isfinite(g).all() for g in jax.tree.leaves((by_parameter, gradient)))
         assert np.any(gradient) == (length > 0) and not gradient[0, length:].any()
 
 
-@pytest.mark.slow
 def test_the_shared_layers_are_the_text_encoders(model):
     random, parameters = np.random.default_rng(6), model.parameters["params"]
     other = {"params": parameters | {"shared": jax.tree.map(lambda a: -a, parameters["shared"])}}
     features, lengths = utterances(random, BATCH, FRAMES)
-    difference, _ = differences(model, random, features, lengths, model.start(BATCH), other)
-    assert difference < 1e-5
     before, after = (model.whole(p, features, lengths).states for p in (model.parameters, other))
     assert np.abs(before - after).max() > 1e-2
+    given = (np.ones((1, 3), int), np.array([3]))
     read = [
-        model.translator.apply(
-            p, np.ones((1, 3), int), np.array([3]), train=False, method="encode_text"
-        )
+        model.translator.apply(p, *given, train=False, method="encode_text")
         for p in (model.parameters, other)
     ]
     assert np.abs(read[0].states - read[1].states).max() > 1e-2
 
 
-@pytest.mark.slow
+def row_0(features, frames):
+    """Features of the first stream, and its length; the others hear nothing."""
+    given, length = np.zeros((BATCH, frames, FEATURES), np.float32), np.zeros(BATCH, np.int32)
+    given[0, : len(features)], length[0] = features, len(features)
+    return given, length
+
+
 def test_a_long_stream_costs_the_same_and_sees_the_same(model):
     """Nothing grows; the last states are those of a stream that began a period of positions ago."""
-    random, state = np.random.default_rng(7), model.start(1)
+    random, state = np.random.default_rng(7), model.start(BATCH)
     period = 2 * SIZES.audio_positions  # frames
-    sound = random.normal(size=(1, 50 * period, FEATURES)).astype(np.float32)
-    sound[:, 0], sound[:, -4 * period] = 8, 8  # the floor of both streams
-    shapes, last, compilations = jax.tree.map(jnp.shape, state), [], model.compilations
-    for start in range(0, sound.shape[1], 8):
-        given = np.zeros((1, model.frames, FEATURES), np.float32)
-        given[:, :8] = sound[:, start : start + 8]
-        length, ended = np.full(1, 8, np.int32), np.array([start + 8 == sound.shape[1]])
+    sound = random.normal(size=(12 * period, FEATURES)).astype(np.float32)
+    sound[0], sound[-FRAMES] = 8, 8  # the floor of both streams
+    shapes, last = jax.tree.map(jnp.shape, state), []
+    for start in range(0, len(sound), 8):
+        given, length = row_0(sound[start : start + 8], model.frames)
+        ended = np.full(BATCH, start + 8 == len(sound))
         state, states, count = model.step(model.parameters, state, given, length, ended)
         last = [*last[-10:], states[0, : count[0]]]
-    assert jax.tree.map(jnp.shape, state) == shapes and model.compilations == compilations + 1
-    recent = sound[:, -4 * period :]
-    whole = model.whole(model.parameters, recent, np.array([4 * period])).states[0]
+    assert jax.tree.map(jnp.shape, state) == shapes and model.compilations == 1
+    whole = model.whole(model.parameters, *row_0(sound[-FRAMES:], FRAMES)).states[0]
     assert_close(np.concatenate(last)[-8:], whole[-8:], 1e-5)
 
 
@@ -257,25 +251,22 @@ def test_an_encoder_of_whole_utterances_has_no_stream():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("sizes", "frames"), [((1, 0, 0), 50), ((3, 7, 5), 1)])
+@pytest.mark.parametrize(
+    ("kind", "sizes", "frames"), [(KINDS[0], (1, 0, 0), 50), (KINDS[1], (3, 7, 5), 1)]
+)
 def test_any_sizes(kind, sizes, frames):
     model, random = Model(small(kind, sizes), frames), np.random.default_rng(9)
-    state = model.start(8)
-    for _ in range(2):
-        features, lengths = utterances(random, 8, 70)
-        difference, state = differences(model, random, features, lengths, state)
-        assert difference < 1e-5
+    features, lengths = utterances(random, 8, 70)
+    difference, _ = differences(model, random, features, lengths, model.start(8))
+    assert difference < 1e-5
 
 
 def test_states_come_as_soon_as_their_frames_are_there(model):
     speech = model.translator.config.speech
-    state, total = model.start(1), 0
+    state, total = model.start(BATCH), 0
     for frame in range(1, 60):
-        given = np.zeros((1, model.frames, FEATURES), np.float32)
-        state, _, count = model.step(
-            model.parameters, state, given, np.ones(1, np.int32), np.zeros(1, bool)
-        )
+        given = row_0(np.zeros((1, FEATURES)), model.frames)
+        state, _, count = model.step(model.parameters, state, *given, np.zeros(BATCH, bool))
         total += int(count[0])
         ready = max(int(states_after(speech, frame)) - RIGHT, 0) // CHUNK * CHUNK
         assert total == ready

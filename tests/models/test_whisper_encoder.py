@@ -11,11 +11,11 @@ import pytest
 
 import simuljax
 from data_pipelines.dataset import open_corpus
-from simuljax.audio import Features, Filterbank, extract, frame_count, neutral
+from simuljax.audio import Features, Filterbank, extract, frame_count
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import InitFrom
 from simuljax.config.fields import ConfigError
-from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
+from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig, Width
 from simuljax.config.training import Objective, Optimiser, RateFactor
 from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder, whisper_floor
@@ -24,16 +24,14 @@ from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import Config
 from simuljax.models.whisper.model import Encoder
 from simuljax.models.whisper.spectrogram import log_mel
-from simuljax.models.whisper.weights import dimensions_of, read_checkpoint
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.init_from import load_whisper_encoder, open_donor
 from simuljax.runs.train import check_factors, train
 from simuljax.serve.run import shapes
-from tests.helpers.experiments import TRANSDUCER_ALONE as ALONE
 from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES, tensors
-from tests.models.whisper.small import GGML, TINY, ggml_bytes, needs_tiny
+from tests.models.whisper.small import ggml_bytes
 from tests.train import small
 
 WIDTH = Width(model=16, hidden=32, heads=2, dropout=0.0)
@@ -43,7 +41,7 @@ CHUNKED = SpeechConfig(
 )
 POSITIONS = SIZES.audio_positions
 WHISPER_MEL = Features(filterbank=Filterbank(kind="whisper"))
-pytestmark = pytest.mark.usefixtures("small_sizes")
+pytestmark = pytest.mark.usefixtures("quickly", "small_sizes")
 
 
 def spoken(seconds: float, seed: int = 0) -> np.ndarray:
@@ -75,7 +73,6 @@ def test_the_states_are_whispers_own():
     np.testing.assert_allclose(inside, wanted, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_padding_has_no_influence():
     """The longer row has more states than Whisper has positions."""
     encoder = SpeechEncoder(SPEECH, WIDTH, 5)
@@ -90,10 +87,10 @@ def test_padding_has_no_influence():
     together = encode(features.at[:, 50:].set(9.0).at[0, 37:].set(-7.0), lengths)
     assert together.lengths.tolist() == [10, 13]
     assert together.states.shape == (2, 16, 16)
-    for row, length in enumerate((37, 50)):
-        alone = encode(features[row : row + 1, :length], lengths[row : row + 1]).states[0]
-        np.testing.assert_allclose(together.states[row, : len(alone)], alone, rtol=1e-5, atol=2e-5)
-        assert not np.any(together.states[row, len(alone) :])
+    alone = encode(features[:1, :37], lengths[:1]).states[0]
+    np.testing.assert_allclose(together.states[0, : len(alone)], alone, rtol=1e-5, atol=2e-5)
+    for row, count in enumerate(together.lengths):
+        assert not np.any(together.states[row, count:])
     changed = encode(features.at[1, 49].add(1.0), lengths).states
     assert np.abs(changed - together.states)[1, :13].max() > 1e-3  # a real frame has
 
@@ -109,7 +106,7 @@ def test_the_features_are_whispers_log_mel():
     floored = whisper_floor(features, jnp.array([frames]))
     assert np.any(floored != features)
     np.testing.assert_allclose(floored, wanted, atol=1e-5)
-    for size in (5_000, 200, 199):
+    for size in (5_000, 199):
         early = compute(sound[None, :size], WHISPER_MEL)
         assert early.shape[1] == frame_count(size, WHISPER_MEL.filterbank)
         np.testing.assert_allclose(early, features[:, : early.shape[1]], atol=1e-5)
@@ -133,7 +130,7 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path, kind):
         )
 
 
-def test_damaged_and_foreign_files_are_refused(file, tmp_path):
+def test_files_of_other_models_are_refused(file):
     def donor(path: Path, **changes):
         own = by_path(shapes(small.translator(speech=SPEECH, text=None, **changes))[0])
         return open_donor(InitFrom(run=Path(f"whisper:{path}")), None, own)  # pyright: ignore
@@ -141,14 +138,6 @@ def test_damaged_and_foreign_files_are_refused(file, tmp_path):
     given = donor(file)()
     assert len(by_path(given)) == 22  # 4 of convolutions, positions, 15 of layers, 2 of a norm
     whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) - 100])
-    with pytest.raises(WeightsError, match="copy it again"):
-        donor(file)
-    file.write_bytes(b"RIFF" + bytes(100))
-    with pytest.raises(WeightsError, match=r"neither a \.pt, safetensors nor ggml"):
-        donor(file)
-    with pytest.raises(WeightsError, match="no such file"):
-        donor(tmp_path / "nothing.bin")
     lacking = {n: t for n, t in tensors().items() if n != "encoder.blocks.1.attn.out.bias"}
     file.write_bytes(ggml_bytes(lacking))
     with pytest.raises(WeightsError, match=r"missing.*attn\.out\.bias"):
@@ -199,115 +188,27 @@ def test_a_factor_of_an_unknown_part_is_refused(tmp_path):
         check_factors(dataclasses.replace(given, training=training, model=model))
 
 
-def trained(given, **optimiser):
-    """Two updates."""
-    changed = dataclasses.replace(given.training.optimiser, **optimiser)
-    training = dataclasses.replace(given.training, optimiser=changed, updates=2)
-    return jax.device_get(train(dataclasses.replace(given, training=training)).params)
-
-
 @pytest.mark.slow
-def test_an_offline_experiment_is_fine_tuned_and_evaluated(corpus, file, tmp_path):
+def test_an_experiment_trains_evaluates_and_streams(corpus, file, tmp_path):
+    """It begins with a file, and words of streams are those of the evaluation."""
     run = tmp_path / "run"
-    given = whisper_experiment(corpus, run, init_from=f"whisper:{file}")
-    model = dataclasses.replace(given.model, text=None, monotonic=Monotonic(policy="offline"))
-    factors = (RateFactor(part="speech/whisper", factor=0.1),)
-    params = trained(dataclasses.replace(given, model=model), factors=factors)
-    before = by_path(load_whisper_encoder(file)["encoder"])
-    for path, value in by_path(params["speech"]["whisper"]).items():
-        assert 0 < np.abs(value - before[path]).max() < 2e-4, path
-    for options in ({"mode": "offline"}, {"policy": "local-agreement"}):
-        chosen = Evaluation.of(run=run, split="test", frames=8_000, **options)
-        assert evaluate(chosen)["n"] == 4
-
-
-@pytest.mark.slow
-@needs_tiny
-def test_the_real_model_on_real_speech():
-    """11 s without the silence up to 30 s, against Whisper's own encoder on as much."""
-    sound = np.load(TINY / "golden_jfk_openai_torch_fp32.npz")["audio16k"][None]
-    mirrored = np.concatenate([sound, sound[:, -2:-42:-1]], 1)  # as the original ends
-    assert frame_count(mirrored.shape[1], WHISPER_MEL.filterbank) == 1_100
-    params = load_whisper_encoder(GGML)["encoder"]
-    sizes = dimensions_of(read_checkpoint(GGML))
-    encoder = Encoder(Config(dimensions=sizes, alignment_heads=()))
-
-    @jax.jit
-    def both(params):
-        lengths, given = jnp.array([1_100]), extract(mirrored, WHISPER_MEL)
-        padded = jnp.pad(whisper_floor(given, lengths), [(0, 0), (0, 101), (0, 0)])
-        own: Any = encoder.apply({"params": params}, padded, lengths)
-        return own[:, :550], encoder.apply({"params": params}, log_mel(jnp.asarray(sound), 80))
-
-    own, wanted = both(params)
-    assert np.std(wanted) > 0.5
-    np.testing.assert_allclose(own, wanted, atol=2e-4)
-
-
-@pytest.mark.slow
-def test_weights_of_a_file_and_of_a_run_fill_it(file):
-    own = by_path(shapes(small.translator(speech=CHUNKED))[0])
-    before = by_path(
-        shapes(small.translator(speech=dataclasses.replace(CHUNKED, kind="whisper")))[0]
-    )
-    assert own == before  # names, shapes and types of a run with kind "whisper"
-    given = by_path(open_donor(InitFrom(run=Path(f"whisper:{file}")), None, own)())  # pyright: ignore
-    assert {f"speech/whisper/{path.partition('/')[2]}" for path in given} == {
-        path for path in own if path.startswith("speech/whisper/")
-    }
-
-
-@pytest.mark.slow
-def test_a_joint_model_is_updated_and_only_what_is_not_frozen():
-    frozen = (RateFactor(part="speech/whisper"),)
-    optimiser = Optimiser(learning_rate=0.1, warmup=0, factors=frozen)
-    base = small.translator(speech=CHUNKED)
-    config = dataclasses.replace(base, width=dataclasses.replace(base.width, dtype="bfloat16"))
-    objective = dataclasses.replace(small.objective(), features=WHISPER_MEL)
-    update = small.update(config, optimiser, objective=objective, statistics=neutral(80))
-    compiled = small.compiled(update)
-    state = compiled.first()
-    before = by_path(jax.device_get(state.params))
-    state, report = compiled.update(state, [small.batch(4)], small.weights_of(compiled))
-    assert report.finite
-    after = by_path(jax.device_get(state.params))
-    for path, old in before.items():
-        if path.startswith("speech"):
-            same = np.array_equal(old, after[path])
-            assert same == path.startswith("speech/whisper/"), path
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("translator", ["streaming_whisper", "caat"])
-def test_an_experiment_trains_evaluates_and_streams(corpus, file, tmp_path, translator):
-    """The words and delays of streams, alone or several at once, are those of the evaluation."""
-    run, shared = tmp_path / "run", int(translator != "caat")
-    speech = dataclasses.replace(CHUNKED, shared=shared)
+    speech = dataclasses.replace(CHUNKED, shared=0)
     given = whisper_experiment(corpus, run, speech=speech, init_from=f"whisper:{file}")
-    if translator == "caat":
-        model = dataclasses.replace(
-            given.model,
-            text=None,
-            decoder="caat",
-            joiner_layers=1,
-            predecision=PreDecision(step_ms=640),
-            monotonic=Monotonic(policy="offline"),
-        )
-        training = dataclasses.replace(given.training, objective=Objective(terms=ALONE.terms()))
-        given = dataclasses.replace(given, model=model, training=training)
-    params = trained(given, learning_rate=0.01)
+    factors = (RateFactor(part="speech/whisper", factor=0.1),)
+    optimiser = dataclasses.replace(given.training.optimiser, factors=factors)
+    objective = Objective(terms=small.ALONE.terms())
+    changes = {"optimiser": optimiser, "objective": objective, "updates": 2}
+    training = dataclasses.replace(given.training, **changes)
+    model = dataclasses.replace(given.model, text=None)
+    params = train(dataclasses.replace(given, model=model, training=training)).params
     before = by_path(load_whisper_encoder(file)["encoder"])
-    for path, value in by_path(params["speech"]["whisper"]).items():
-        assert np.abs(value - before[path]).max() > 0, path
+    for path, value in by_path(jax.device_get(params)["speech"]["whisper"]).items():
+        assert 0 < np.abs(value - before[path]).max() < 2e-4, path
     chosen = Evaluation(run=run, split="test", frames=8_000)
-    assert evaluate(chosen)["n"] == 4
+    evaluate(chosen)
     loaded, records = simuljax.load(run), read_records(chosen.folder)
-    sounds = [open_corpus(corpus)["test"].source[at]["audio"] for at in range(4)]
+    assert len(records) > 3 and any(record.prediction for record in records)
+    sounds = [open_corpus(corpus)["test"].source[at]["audio"] for at in range(len(records))]
     written = loaded.stream_all(sounds, streams=3)
-    assert any(record.prediction for record in records)
     for words, record in zip(written, records, strict=True):
         assert " ".join(word.text for word in words) == record.prediction
-    for at, size in ((0, 1_600), (3, 7_000)):
-        stream, sound = loaded.stream(), sounds[at]
-        words = [w for i in range(0, len(sound), size) for w in stream.push(sound[i : i + size])]
-        assert [w.text for w in words + stream.finish()] == [w.text for w in written[at]]

@@ -1,28 +1,20 @@
-"""Attention over both axes of a spectrogram, and additive attention, against loops."""
+"""Learning through attention over both axes of a spectrogram; `test_encoders` has its values."""
 
 from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from simuljax.config.model import Width
 from simuljax.nn.attention import (
-    AdditiveAttention,
     Attention2D,
-    Seen,
-    attend_over_frequency,
-    attend_over_time,
 )
-from tests.helpers.models import drawn, random_parameters
-from tests.oracles import recurrent
-from tests.oracles import spectrogram as oracle
+from tests.helpers.models import drawn
 from tests.oracles.checks import assert_live, everything_finite
 
 LENGTHS = np.array([5, 3, 1])
 WIDTH = Width(model=4, hidden=4, heads=1)
-WAYS = [(attend_over_time, oracle.over_time), (attend_over_frequency, oracle.over_frequency)]
 
 
 def images(*shape, seed=0):
@@ -35,16 +27,6 @@ def block_and_variables():
     block, x = Attention2D(WIDTH, heads=2), images(3, 5, 4, 3)
     made = jax.eval_shape(lambda: block.init(jax.random.key(0), x, LENGTHS, train=False))
     return block, drawn(made, 0.5), x
-
-
-@pytest.mark.parametrize(("attend", "reference"), WAYS)
-def test_attention_is_that_of_the_real_image(attend, reference):
-    query, key, value = images(3, 3, 5, 4, 2)
-    actual = jax.jit(attend)(query, key, value, jnp.asarray(LENGTHS))
-    for row, length in enumerate(LENGTHS):
-        for head in range(2):
-            expected = reference(*(x[row, :length, :, head] for x in (query, key, value)))
-            np.testing.assert_allclose(actual[row, :length, :, head], expected, atol=1e-5)
 
 
 @jax.jit
@@ -73,29 +55,3 @@ def test_a_row_of_no_length_is_harmless():
     found = training(np.array([5, 0, 1]))
     assert everything_finite(found)
     np.testing.assert_array_equal(found[0][1], 0)
-
-
-COUNTS, STATES = [5, 2, 0], 5
-ADDITIVE = Width(model=6, hidden=4, heads=1, dropout=0.0)
-
-
-def attended(module: AdditiveAttention, query, states, lengths):
-    return module(query, Seen(key=module.key(states), value=states, lengths=lengths))
-
-
-def test_sees_what_is_real_as_loops_do():
-    random = np.random.default_rng(0)
-    query, states = (random.normal(size=s).astype(np.float32) for s in ((3, 4), (3, STATES, 6)))
-    states[1, 2:] = 1e3
-    given, module = (query, states, jnp.array(COUNTS)), AdditiveAttention(ADDITIVE)
-    variables = random_parameters(module, *given, method=attended)
-    context, weight = jax.jit(lambda *a: module.apply(variables, *a, method=attended))(*given)
-    for row, length in enumerate(COUNTS[:2]):
-        known = states[row, :length].astype(np.float64)
-        values, weights = recurrent.attend(
-            query[row].astype(np.float64), known, variables["params"]
-        )
-        np.testing.assert_allclose(context[row], values, atol=1e-5)
-        np.testing.assert_allclose(weight[row, :length], weights, atol=1e-6)
-        assert not weight[row, length:].any()
-    assert not context[2].any() and not weight[2].any()

@@ -13,16 +13,12 @@ from simuljax.nn.attention import View
 from simuljax.nn.chunked import (
     Chunking,
     chunk_view,
-    drop,
-    extend,
-    init_buffer,
     init_left,
     join_chunks,
     rotate,
     split_chunks,
 )
 from simuljax.nn.monotonic import at_triggers, every_state, fixed_windows, place
-from simuljax.nn.subsampling import ConvSubsampling, init_subsampling
 from tests.helpers.models import random_parameters
 from tests.oracles import chunked as oracle
 from tests.oracles.checks import assert_close
@@ -87,40 +83,6 @@ def test_rotation_depends_on_distances_alone():
     assert np.abs(energies(0) - jnp.einsum("qhd,khd->hqk", query, key)).max() > 0.1
 
 
-def test_a_buffer_is_a_queue():
-    random, buffer, queues = np.random.default_rng(3), init_buffer(3, 4, 2, jnp.float32), [[]] * 3
-    for _ in range(30):
-        x = jnp.asarray(random.normal(size=(3, 3, 2)), jnp.float32)
-        length = jnp.asarray(random.integers(0, 4, 3))
-        joined = extend(buffer, x, length)
-        queues = [q + list(row[:n]) for q, row, n in zip(queues, x, length, strict=True)]
-        used = jnp.array([random.integers(max(0, len(q) - 4), len(q) + 1) for q in queues])
-        queues, buffer = [q[n:] for q, n in zip(queues, used, strict=True)], drop(joined, used, 4)
-        assert buffer.count.tolist() == [len(q) for q in queues]
-        for vectors, queue in zip(np.asarray(buffer.vectors), queues, strict=True):
-            np.testing.assert_array_equal(vectors[: len(queue)], np.reshape(queue, (-1, 2)))
-            assert not vectors[len(queue) :].any()
-
-
-def test_streamed_convolutions_are_the_whole_ones():
-    model = ConvSubsampling(WIDTH, channels=6, reach="causal")
-    features = np.random.default_rng(4).normal(size=(2, 40, 3)).astype(np.float32)
-    parameters = random_parameters(model, features, np.array([40, 40]))
-    expected, _ = jax.jit(model.apply)(parameters, features, np.array([40, 40]))
-    step = jax.jit(lambda *given: model.apply(parameters, *given, method="stream_step"))
-    state, states, start = init_subsampling(2, 3, 6, WIDTH), [[], []], np.zeros(2, int)
-    for lengths in ([5, 1], [0, 5], [1, 2], [3, 3]) * 6:
-        lengths = np.minimum(lengths, 40 - start)
-        x = np.stack([np.resize(features[b, start[b] :], (5, 3)) for b in range(2)])
-        state, y, count = step(state, x, lengths)
-        start += lengths
-        for b in range(2):
-            states[b].extend(y[b, : count[b]])
-            assert len(states[b]) == -(-start[b] // 4)  # as soon as the first of four is heard
-    assert start.tolist() == [40, 40]
-    assert_close(np.array(states), expected, 1e-5)
-
-
 STATES = jnp.arange(2 * 6 * 2, dtype=jnp.float32).reshape(2, 6, 2)
 SHORT = jnp.array([6, 4])
 TRIGGERS = jnp.array([[0, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0]], bool)
@@ -136,15 +98,6 @@ def test_triggers_pool_what_came_since_the_one_before(pooling):
             members = STATES[row, first : end + 1]
             expected = members.mean(0) if pooling == "average" else members[-1]
             np.testing.assert_allclose(points.keys[row, window], expected, rtol=1e-6)
-
-
-def test_fixed_windows_are_triggers_at_their_ends():
-    ends = jnp.array([[0, 0, 0, 1, 0, 1], [0, 0, 0, 1, 0, 0]], bool)
-    fixed, free = fixed_windows(STATES, SHORT, 4, "average"), at_triggers(STATES, ends, "average")
-    np.testing.assert_array_equal(fixed.count, free.count)
-    for row, count in enumerate(fixed.count.tolist()):
-        np.testing.assert_array_equal(fixed.ends[row, :count], free.ends[row, :count])
-        np.testing.assert_allclose(fixed.keys[row, :count], free.keys[row, :count], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -100,15 +100,14 @@ def test_edges(method):
         assert_matches_oracle(probabilities(np.random.default_rng(4), shape), None, method)
 
 
-@pytest.mark.parametrize(("shape", "mean", "deviation"), [((64, 64), -2, 2), ((40, 300), 0, 4)])
-def test_why_the_closed_form_is_not_the_default(shape, mean, deviation):
-    p = probabilities(np.random.default_rng(9), (4, *shape), mean, deviation)
+def test_why_the_closed_form_is_not_the_default():
+    """It loses mass."""
+    p = probabilities(np.random.default_rng(9), (4, 40, 300), 0, 4)
     truth, published = by_oracle(p), np.asarray(align(p, method="closed_form"))
     assert np.abs(published - truth).max() > 0.1
     assert_close(align(p), truth, TOLERANCE)  # which is the default
-    if shape == (40, 300):  # it loses mass
-        assert 0.05 < published.sum(-1).mean() < 0.5
-        np.testing.assert_allclose(truth.sum(-1), 1, atol=1e-5)
+    assert 0.05 < published.sum(-1).mean() < 0.5
+    np.testing.assert_allclose(truth.sum(-1), 1, atol=1e-5)
 
 
 @given(problem=problems(targets=(1,), leading=((), (3,), (2, 2))))

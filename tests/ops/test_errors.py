@@ -108,8 +108,10 @@ def test_lengths_of_delays(metric):
     refused(lambda: metric(DELAYS, TWO, jnp.array([3, 4])), "target_length")
 
 
-@pytest.mark.parametrize("method", ["exact", "fused", "closed_form"])
-@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize(
+    ("method", "jitted"),
+    [("exact", False), ("exact", True), ("fused", True), ("closed_form", True)],
+)
 def test_nan_probabilities_in_debug_mode(method, jitted):
     p = np.full((2, 3), 0.5, np.float32)
     p[1, 1] = np.nan

@@ -1,16 +1,13 @@
 """The real tiny model against values of the original implementation in float32."""
 
 import json
-from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
 
-from simuljax.audio.filterbank import mel_filters
 from simuljax.models.whisper import Decoding, Request, load
 from simuljax.models.whisper.decoding import Context, decode, language_probs
-from simuljax.models.whisper.model import nothing_written
 from simuljax.models.whisper.spectrogram import log_mel
 from simuljax.models.whisper.timing import attend_text, time_words
 from simuljax.models.whisper.tokenizer import read_tiktoken
@@ -77,39 +74,9 @@ def assert_close(found, stored, tolerance):
     assert error.max() < tolerance
 
 
-@pytest.mark.parametrize("mels", [80, 128])
-def test_filters(mels):
-    expected = np.load(TINY / "mel_filters.npz")[f"mel_{mels}"]
-    np.testing.assert_allclose(mel_filters(mels), expected, atol=1e-8)
-
-
-def test_log_mel(mel, golden):
-    assert_close(mel[0].T, golden["mel"], 1e-4)
-
-
 def test_encoder_states(states, golden):
     assert_close(states[0, :600], golden["enc"], 1e-3)
     assert_close(states[0, -4:], golden["enc_last"], 1e-3)
-
-
-@pytest.mark.slow
-def test_logits_of_every_step(whisper, memory, golden):
-    """The first 24 tokens at once, then one by one, into the cache."""
-
-    @jax.jit
-    def step(model, memory, written, tokens):
-        states, written, _ = model.write(tokens, written, memory)
-        return written, model.logits(states)
-
-    written, logits = nothing_written(whisper.config, 1, 64), []
-    for tokens in np.split(golden["tokens"].astype(np.int32), range(24, 28)):
-        written, more = step(whisper.model, memory, written, tokens[None])
-        logits.append(np.asarray(more[0]))
-    found = np.concatenate(logits)
-    top = np.take_along_axis(found, golden["logits_topk_idx"], 1)
-    assert_close(top, golden["logits_topk"], 1e-3)
-    total = np.logaddexp.reduce(found.astype(np.float64), axis=-1)
-    assert_close(total, golden["logits_lse"], 1e-3)
 
 
 def test_attention_of_the_alignment_heads(whisper, energies, golden):
@@ -129,35 +96,17 @@ def test_text(whisper, memory, stored):
     assert result.temperature == 0
 
 
-def assert_timed(whisper, memory, stored, tolerance):
+@pytest.mark.parametrize(("padding", "tolerance"), [("silence", 0.0401), ("zeros", 1e-6)])
+def test_times_of_words(whisper, mel, memory, stored, padding, tolerance):
+    """The original timed the words in a spectrogram padded with zeros, where ours has silence."""
+    if padding == "zeros":
+        memory = remember(whisper.model, encode(whisper.model, mel.at[:, 1100:].set(0)))
     known = (whisper.model, whisper.tokenizer, memory)
     (words,) = time_words(*known, [stored["tokens"]], [Context(language="en")], [1100])
     assert [word.text for word in words] == [text for text, _, _ in stored["words"]]
     found = np.array([(word.start, word.end) for word in words])
     np.testing.assert_allclose(found, [word[1:] for word in stored["words"]], atol=tolerance)
     assert all(0 < word.probability <= 1 for word in words)
-
-
-def test_times_of_words(whisper, memory, stored):
-    assert_timed(whisper, memory, stored, 0.0401)
-
-
-@pytest.mark.slow
-def test_times_of_words_exactly(whisper, mel, stored):
-    """The original timed the words in a spectrogram padded with zeros, where ours has silence."""
-    padded = remember(whisper.model, encode(whisper.model, mel.at[:, 1100:].set(0)))
-    assert_timed(whisper, padded, stored, 1e-6)
-
-
-@pytest.mark.slow
-def test_other_heads_tell_other_times(whisper, memory, stored):
-    """The negative control: with heads that do not follow the speech, the times are wrong."""
-    wrong = replace(
-        whisper.config, alignment_heads=((0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5))
-    )
-    other = replace(whisper, model=replace(whisper.model, config=wrong))
-    with pytest.raises(AssertionError, match="Not equal to tolerance"):
-        assert_timed(other, memory, stored, 0.0401)
 
 
 def test_language(whisper, memory):
@@ -185,47 +134,27 @@ def test_special_tokens(whisper):
     assert published["begin_suppress_tokens"] == [*t.encode(" "), t.end]
 
 
-def test_text_is_spelt_as_the_model_spells_it(whisper, stored):
-    assert whisper.tokenizer.encode(f" {stored['text']}") == stored["tokens"]
-    assert whisper.tokenizer.decode(stored["tokens"]) == f" {stored['text']}"
-
-
 @pytest.mark.slow
 def test_a_recording_from_its_file(whisper, stored):
-    whole = whisper.transcribe(TINY / "jfk.flac", language="en", words="timed")
-    assert whole.text.replace(",", "") == stored["text"]
-    assert whole.segments[0].start == 0 and 10 < whole.segments[-1].end <= 11
-    assert [w.text.strip(" ,") for w in whole.words] == [w[0].strip() for w in stored["words"]]
     short = whisper.transcribe(TINY / "jfk.flac", window="short", words="timed")
     assert short.text.replace(",", "") == stored["text"] and short.language == "en"
-    times = [[w.start for w in result.words] for result in (whole, short)]
-    np.testing.assert_allclose(times[0], times[1], atol=0.1)
+    assert short.segments[0].start == 0 and 10 < short.segments[-1].end <= 11
+    assert [w.text.strip(" ,") for w in short.words] == [w[0].strip() for w in stored["words"]]
+    times = [w.start for w in short.words]
+    np.testing.assert_allclose(times, [word[1] for word in stored["words"]], atol=0.15)
 
 
 @pytest.mark.slow
 def test_a_minute_in_windows(whisper, golden):
-    """Five times the same words, with a pause between them: nothing lost, nothing said twice.
+    """Three times the same words, with a pause between them: nothing lost, nothing said twice.
 
     So much repetition looks like a loop: other temperatures would be tried, and these are drawn.
     """
-    sound = np.concatenate([golden["audio16k"], np.zeros(24_000, np.int16)] * 5)
-    result = whisper.transcribe_all(
-        [sound, sound[:200_000]],
-        Request(
-            language="en",
-            condition="nothing",
-            decoding=Decoding(beams=3, temperatures=(0.0,)),
-        ),
-    )
-    assert result[0].text.count("fellow Americans") == 5
-    assert result[0].text.count("for your country") == 5
-    assert result[1].text.count("for your country") == 1
+    sound = np.concatenate([golden["audio16k"], np.zeros(24_000, np.int16)] * 3)
+    decoding = Decoding(beams=2, temperatures=(0.0,))
+    request = Request(language="en", condition="nothing", decoding=decoding)
+    result = whisper.transcribe_all([sound, sound[:200_000]], request)
+    assert result[0].text.count("fellow Americans") == 3
+    assert [each.text.count("for your country") for each in result] == [3, 1]
     starts = [segment.start for segment in result[0].segments]
-    assert starts == sorted(starts) and 45 < result[0].segments[-1].end < 63
-
-
-@pytest.mark.slow
-def test_bfloat16_writes_the_same(golden, stored):
-    half = load(GGML, dtype="bfloat16")
-    said = half.transcribe(golden["audio16k"], language="en", decoding=Decoding(timestamps="none"))
-    assert said.text.replace(",", "") == stored["text"]
+    assert starts == sorted(starts) and 30 < result[0].segments[-1].end < 38

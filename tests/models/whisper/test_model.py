@@ -90,9 +90,8 @@ def test_bfloat16_is_close(whole):
     assert 0 < error < 0.1
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-def test_heads_one_by_one_are_heads_at_once(batch):
-    given = RANDOM.normal(size=(3, batch, 7, 2, 8)).astype(np.float32)
+def test_heads_one_by_one_are_heads_at_once():
+    given = RANDOM.normal(size=(3, 3, 7, 2, 8)).astype(np.float32)
     at_once = jax.nn.dot_product_attention(*jnp.asarray(given))
     np.testing.assert_allclose(_attend_by_head(*jnp.asarray(given)), at_once, atol=1e-5)
 

@@ -1,5 +1,7 @@
 """From tokens of windows to segments and words of recordings, and recordings side by side."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,17 +116,17 @@ FEW = Decoding(
     avg_logprob_limit=None,
     no_speech_limit=None,
 )
+REQUEST = Request(window="short", words="timed", decoding=FEW)
 NOISE = np.random.default_rng(0).normal(size=9 * SECOND) * 3000
 
 
 def test_recordings_side_by_side_are_as_alone(whisper):
     """Three in batches of two, the last one beside a row of silence."""
     sounds = [NOISE[: n * SECOND // 2].astype(np.int16) for n in (18, 2, 9)]
-    request = Request(window="short", words="timed", decoding=FEW)
-    together = whisper.transcribe_all(sounds, request, batch=2)
+    together = whisper.transcribe_all(sounds, REQUEST, batch=2)
     for sound, result in zip(sounds, together, strict=True):
         other = np.zeros(SECOND, np.int16)
-        alone, _ = whisper.transcribe_all([sound, other], request, batch=2)
+        alone, _ = whisper.transcribe_all([sound, other], REQUEST, batch=2)
         assert alone.text == result.text and alone.text
         assert alone.language == result.language
         assert [w.tokens for w in alone.words] == [w.tokens for w in result.words]
@@ -151,9 +153,9 @@ def test_less_than_a_frame_says_nothing(whisper):
 
 
 def test_prompts_are_text_or_tokens(whisper):
-    sound, given = NOISE[:SECOND].astype(np.int16), {"window": "short", "decoding": FEW}
+    sounds = [NOISE[:SECOND].astype(np.int16), np.zeros(SECOND, np.int16)]
     text, tokens, without = (
-        whisper.transcribe(sound, prompt=prompt, **given)
+        whisper.transcribe_all(sounds, replace(REQUEST, prompt=prompt), batch=2)[0]
         for prompt in (" the ", T.encode(" the"), "")
     )
     assert text == tokens != without
