@@ -17,16 +17,6 @@ EXAMPLES = tempfile.TemporaryDirectory()
 # Whatever else there is takes long to compile, and is tested elsewhere.
 FEW_TERMS = JointObjective(distillation=0.0, cross_attentive=0.0, decision_attentive=0.0)
 
-# What trains a CAAT, and nothing else.
-TRANSDUCER_ALONE = JointObjective(
-    distillation=0.0,
-    cross_attentive=0.0,
-    decision_attentive=0.0,
-    translation=0.0,
-    transducer=1.0,
-    transducer_delay=1.0,
-)
-
 
 def experiment(corpus: Path, run: Path) -> Experiment:
     """A joint translator with one layer of everything."""
