@@ -1,5 +1,6 @@
 """`simuljax translate` and `interpret`: options, refusals, a small model and real weights."""
 
+import os
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -211,10 +212,20 @@ def test_the_keyboard_is_no_sound(capsys, monkeypatch):
     assert "keyboard" in capsys.readouterr().err
 
 
-def test_standard_input_may_be_a_file_too(files, capsys, monkeypatch):
+@pytest.fixture
+def standard_input(files):
+    """The sound of `files` is file 0 of this process."""
+    before = os.dup(0)
+    with open(files[0]) as sound:
+        os.dup2(sound.fileno(), 0)
+    yield
+    os.dup2(before, 0)
+    os.close(before)
+
+
+def test_standard_input_may_be_a_file_too(files, standard_input, capsys):
     """Ask for what only the system knows by name."""
-    with open(files[0]) as sound, pytest.raises(SystemExit, match="2"):
-        monkeypatch.setattr(sys, "stdin", sound)
+    with pytest.raises(SystemExit, match="2"):
         cli.main(["interpret", "-", *files[1:], "--log", files[0]])
     assert "is also the sound to translate" in capsys.readouterr().err
 

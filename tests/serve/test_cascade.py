@@ -303,6 +303,7 @@ def test_a_text_ends_after_silence_of_which_nothing_is_written(saying):
     assert not left.session.ready and left.session.next() is None
 
 
+@compiles
 def test_a_model_of_whisper_by_name(runs, tmp_path):
     """A file of weights, with the settings of a recogniser and those that are given."""
     weights = tmp_path / "small.bin"

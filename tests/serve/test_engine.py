@@ -14,7 +14,6 @@ from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.serve.session import ReadSession
 from simuljax.text import WordStream
 from tests.helpers.streams import VOCABULARY, Streams, timed
-from tests.serve.web import servers
 
 ROWS, READ = 4, 1600
 BLANK = WordStream.begin(VOCABULARY)
@@ -39,7 +38,10 @@ def engine(streams):
 
 
 def sound(seed: int, seconds: float | None = None) -> np.ndarray:
-    return servers.sound(seed, seconds).astype(np.float32) / 32768
+    random = np.random.default_rng(seed)
+    count = int((seconds or random.uniform(0.2, 2.0)) * 16_000)
+    loud = np.repeat(random.uniform(0.0, 0.3, count // 800 + 1), 800)[:count]
+    return (random.normal(size=count) * loud).clip(-1, 1).astype(np.float32)
 
 
 def drain(engine: Engine) -> None:
