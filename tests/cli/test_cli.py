@@ -43,13 +43,6 @@ def ended(capsys, *args: str) -> tuple[int, str, str]:
     return code, said.out, said.err
 
 
-def raising(error: Exception) -> Callable[[], NoReturn]:
-    def raises() -> NoReturn:
-        raise error
-
-    return raises
-
-
 def replace_commands(monkeypatch, **functions: Callable[[], object]) -> None:
     """Put other functions in the place of all commands."""
     monkeypatch.setattr(cli, "COMMANDS", dict.fromkeys(functions, ""))
@@ -58,7 +51,10 @@ def replace_commands(monkeypatch, **functions: Callable[[], object]) -> None:
 
 def both(monkeypatch, error: Exception) -> None:
     """A command that goes wrong when it is read, and one when it is run."""
-    raises = raising(error)
+
+    def raises() -> NoReturn:
+        raise error
+
     replace_commands(monkeypatch, early=raises, late=lambda: raises)
 
 
@@ -126,25 +122,20 @@ def test_expected_kinds_of_failure_are_one_sentence(monkeypatch, capsys, error, 
     assert ended(capsys, "late") == (1, "", f"simuljax: {said}\n")
 
 
-def run_in_shell(command: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run a shell command with the program as $0."""
-    return subprocess.run(
-        ["bash", "-c", command, f"{sys.executable} -m simuljax.cli.main"],
-        env=os.environ | environment,
-        capture_output=True,
-        timeout=60,
-    )
-
-
-@pytest.mark.slow
 def test_an_output_that_is_closed_full_or_ascii_is_no_bug():
-    closed = run_in_shell("$0 --version >&-")
-    assert (closed.returncode, closed.stderr) == (0, b"")
-    full = run_in_shell("$0 --version >/dev/full")
-    assert (full.returncode, full.stderr) == (1, b"simuljax: the disk: No space left on device\n")
-    ascii_alone = run_in_shell("$0 train 'caf\u00e9.py'", PYTHONIOENCODING="ascii")
-    assert ascii_alone.returncode == 2
-    assert ascii_alone.stderr.startswith(b"simuljax: caf\\xe9.py does not exist")
+    for command, environment, status, said in (
+        ("--version >&-", {}, 0, b""),
+        ("--version >/dev/full", {}, 1, b"simuljax: the disk: No space left on device\n"),
+        ("score 'caf\u00e9.log'", {"PYTHONIOENCODING": "ascii"}, 2, b"no log caf\\xe9.log"),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f"$0 -m simuljax.cli.main {command}", sys.executable],
+            env=os.environ | environment,
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.returncode == status and said in done.stderr
+        assert said or not done.stderr
 
 
 def test_an_interrupt_while_a_command_is_imported_is_one_line():
@@ -204,7 +195,7 @@ def test_a_closed_output_does_not_hide_an_unexpected_error(monkeypatch, capfd):
     reader, writer = os.pipe()
     os.close(reader)
     monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
-    replace_commands(monkeypatch, fail=lambda: print("word") or raising(KeyError("ours"))())
+    replace_commands(monkeypatch, fail=lambda: print("word") or {}["ours"])
     with pytest.raises(SystemExit, match="70"):
         cli.main(["fail"])
     assert "KeyError: 'ours'" in capfd.readouterr().err
@@ -283,12 +274,11 @@ def test_bad_use_is_refused_before_anything_is_made(here, capsys, row):
 
 
 @pytest.mark.parametrize("kind", [TrainProfile, DecodeProfile, DemoConfig])
-@pytest.mark.parametrize("number", [0, -8])
-def test_every_number_is_positive(kind, number):
-    numbers = [f.name for f in fields(kind) if type(f.default) in (int, float)]
-    for name in numbers:
-        with pytest.raises(ValueError, match=rf"^{name} is {number}; it must be above 0"):
-            kind(**{name: number})
+def test_every_number_is_positive(kind):
+    for name in [f.name for f in fields(kind) if type(f.default) in (int, float)]:
+        for number in (0, -8):
+            with pytest.raises(ValueError, match=rf"^{name} is {number}; it must be above 0"):
+                kind(**{name: number})
 
 
 def test_what_can_be_is_let_through(here):
@@ -301,30 +291,23 @@ def test_what_can_be_is_let_through(here):
 
 HEAVY = {"jax", "flax", "optax", "orbax", "grain", "tensorflow_datasets", "scipy", "matplotlib"}
 CODE = """
-import sys
+import contextlib, sys
 from simuljax.cli.main import main
-try:
-    main(sys.argv[1:])
-finally:
+for command in sys.argv[1:]:
+    with contextlib.suppress(SystemExit):
+        main(command.split())
     print(*sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
 """
 
 
-def imported_by(*args: str) -> set[str]:
-    """The packages that a process has imported when the command has ended."""
-    done = subprocess.run([sys.executable, "-c", CODE, *args], capture_output=True, text=True)
-    return set(done.stderr.splitlines()[-1].split())
-
-
-@pytest.mark.parametrize("command", ["--version", "--help", "trian", "score LOG", "score --help"])
-def test_a_quick_command_imports_nothing_heavy(command, tmp_path):
+def test_quick_commands_import_nothing_heavy(tmp_path):
+    """One process runs them all; of the last the imports have to be seen."""
     write_records(tmp_path / "a.log", as_records(made_up(0)))
-    imported = imported_by(*command.replace("LOG", str(tmp_path / "a.log")).split())
-    assert "simuljax" in imported and not imported & HEAVY
-
-
-def test_a_heavy_import_would_be_seen():
-    assert imported_by("train", "--help") >= {"jax", "flax", "orbax"}
+    quick = ["--version", "--help", "trian", "score --help", f"score {tmp_path / 'a.log'}"]
+    command = [sys.executable, "-c", CODE, *quick, "train --help"]
+    said = subprocess.run(command, capture_output=True, text=True).stderr.splitlines()
+    *_, before, after = (set(line.split()) for line in said if "simuljax" in line.split())
+    assert not before & HEAVY and after >= {"jax", "flax", "orbax"}
 
 
 @pytest.mark.slow
@@ -332,10 +315,8 @@ def test_child_processes_ignore_packages_in_the_working_directory(tmp_path):
     for package in ("simuljax", "data_pipelines", "experiments"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("raise SystemExit('the wrong package')")
-    size = ["--train", "4", "--valid", "1", "--test", "1", "--workers", "2"]
     command = [sys.executable, "-P", "-m", "simuljax.cli.main", "prepare", "phrasebook"]
-    done = subprocess.run(
-        [*command, "--to", "corpus", *size], cwd=tmp_path, capture_output=True, text=True
-    )
+    command += ["--to", "corpus", "--train", "4", "--valid", "1", "--test", "1", "--workers", "2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "corpus" / "summary.json").exists()

@@ -19,7 +19,9 @@ from simuljax.profile.decode import DecodeProfile, Speakers
 from simuljax.profile.long_stream import cut, measure_minutes, repeated
 from simuljax.profile.measure import Traced, count_kernels, environment, measure, origins, table
 from simuljax.profile.serve import ServeProfile, run, summary
+from simuljax.profile.train import PRESETS
 from simuljax.serve.translator import Word
+from tests.helpers.experiments import experiment
 from tests.serve.web.servers import small_run
 
 MODULE = """HloModule jit_f
@@ -74,12 +76,12 @@ def test_profile_alignment_writes_what_it_shows(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_profile_train_divides_the_update_into_parts(tmp_path):
-    path = tmp_path / "train.json"
-    sizes = {"utterances": 4, "frames": 60, "targets": 5, "sources": 5, "vocabulary": 20}
-    main(["profile", "train", "--preset", "tiny", "--dtype", "float32", "--updates", "2",
-          "--no-unroll", "--json", str(path),
-          *(word for k, v in sizes.items() for word in (f"--{k}", str(v)))])  # fmt: skip
+def test_profile_train_divides_the_update_into_parts(tmp_path, monkeypatch):
+    small = experiment(tmp_path, tmp_path).model
+    monkeypatch.setitem(PRESETS, "tiny", lambda: small)
+    path, sizes = tmp_path / "train.json", "--frames 60 --targets 5 --sources 5 --vocabulary 20"
+    fixed = "--preset tiny --dtype float32 --updates 2 --no-unroll --utterances 4"
+    main(["profile", "train", *fixed.split(), *sizes.split(), "--json", str(path)])
     report = json.loads(path.read_text())
     spent = report["parts_ms"]
     assert report["ms"] > 0 and report["compile_s"] > 0 and report["kernels"] > 100
@@ -93,18 +95,16 @@ def test_profile_train_divides_the_update_into_parts(tmp_path):
 def test_the_command(tmp_path):
     """In a process of its own: JAX passes through states things that checked annotations refuse."""
     path = tmp_path / "decode.json"
-    small = ["--preset", "tiny", "--vocabulary", "200", "--dtype", "float32", "--seconds", "1.5"]
-    live = ["--no-unroll", "--batches", "1", "4", "--live", "3", "--live-s", "2"]
-    command = [sys.executable, "-m", "simuljax.cli.main", "profile", "decode", *small, *live]
-    command += ["--json", str(path)]
+    small = "--preset tiny --vocabulary 200 --dtype float32 --seconds 1.5 --no-unroll"
+    live = "--batches 3 --live 3 --live-s 2 --json"
+    command = [sys.executable, "-m", "simuljax.cli.main", "profile", "decode"]
+    command += [*small.split(), *live.split(), str(path)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     report = json.loads(path.read_text())
-    one, four = report["batches"]
-    assert (one["streams"], four["streams"]) == (1, 4)
-    assert one["step_ms"]["p50"] <= one["step_ms"]["p99"]
-    assert 0 < report["write_ms"]["p50"] < one["step_ms"]["p99"]
+    (batch,), (spoken,) = report["batches"], report["live"]
+    assert batch["streams"] == 3 and batch["step_ms"]["p50"] <= batch["step_ms"]["p99"]
+    assert 0 < report["write_ms"]["p50"] < batch["step_ms"]["p99"]
     assert report["kernels"] > 10 and report["write_floor_ms"] > 0
-    (spoken,) = report["live"]
     assert 12 < spoken["reads"] <= 3 * (2 / 0.28 + 1)
     assert "keeps_up" in said and "write_ms p99" in said
 
@@ -244,12 +244,8 @@ def test_one_keeps_up_if_its_reads_end_in_time():
     assert found["push_to_word_ms"] is None and found["push_to_read_ms"]["p50"] == 175
 
 
-def test_settings_without_anything_to_measure():
+def test_settings_are_checked_and_their_paths_can_be_json(tmp_path):
     with pytest.raises(ValueError, match="streams is 0"):
         ServeProfile(streams=0)
-
-
-def test_a_report_of_a_model_file_is_json(tmp_path):
-    """The settings of a report hold the path of the model."""
     stored = json.dumps(environment(ServeProfile(model=tmp_path)))
     assert json.loads(stored)["config"]["model"] == str(tmp_path)

@@ -79,8 +79,7 @@ def pairs(log: list[dict]) -> list[tuple[str, list[float]]]:
 
 @needs_simuleval
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["module", "file"])
-def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path, way):
+def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path):
     translator, seconds = simuljax.load(run), (1.9, 0.1, 1.0, 0.5, 3.1)
     sounds = [(noise(s, i) * 32767).astype(np.int16) for i, s in enumerate(seconds)]
     front_end, wanted, names = translator.run.front_end, [], []
@@ -95,9 +94,7 @@ def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path, way):
         )  # fmt: skip
         count = int(done.lengths[0])
         wanted.append(words_of(translator, done.tokens[0, :count], done.delays[0, :count]))
-    agent = ["--agent-class", "simuljax.serve.agent.SpeechAgent"]
-    if way == "file":
-        agent = ["--agent", "simuljax/serve/agent.py", "--agent-class", "agents.SpeechAgent"]
+    agent = ["--agent", "simuljax/serve/agent.py", "--agent-class", "agents.SpeechAgent"]
     settings = ["--run", str(run), "--k", "3", "--read-ms", str(READ_MS), "--stammer-times", "0"]
     log = driven(tmp_path, names, *agent, *settings, "--source-segment-size", str(READ_MS))
     assert pairs(log) == wanted

@@ -14,7 +14,7 @@ import soundfile
 
 import simuljax
 from experiments.real_speech.bundle import LARGEST_MB, MODEL, Bundle, bundle, card, without_places
-from simuljax.audio import RATE
+from simuljax.audio import RATE, read_audio
 from simuljax.cli import demo, serve, translate
 from simuljax.cli.main import main
 from simuljax.cli.translate import RunOptions
@@ -30,9 +30,11 @@ from simuljax.serve.bundled import CLIP, BundledError, parts_of, resolve, size_m
 from simuljax.serve.cascade import Cascade
 from simuljax.serve.run import RunError, open_run
 from simuljax.serve.translator import Stream, Word
+from simuljax.serve.web.models import Model
 from simuljax.serve.web.server import ServeError, ServeOptions, load_models
 from simuljax.serve.whisper import WhisperTranslator
 from tests.eval.logs import made_up
+from tests.helpers.streams import push_all
 from tests.models.whisper.small import TOKENS, ggml_bytes, random_tensors, small_config
 from tests.serve.whisper.test_translator import SMALL
 from tests.written_runs import write_run
@@ -165,13 +167,20 @@ def test_a_model_that_is_too_large_is_refused(models, beside, monkeypatch):
 
 
 @pytest.mark.slow
-def test_translate_needs_no_model(beside, capsys):
-    sound = str(beside / "en-de" / CLIP)
+def test_translate_needs_no_model(beside, models, capsys):
+    """Live, with settings for both parts of a cascade, and offline."""
+    sound = beside / "en-de" / CLIP
+    asr, mt = models["asr"], models["mt"]
+    given = ["--window", "0.5", "--from", "en", "--padding", "short", "--then-k", "2"]
     texts = []
-    for args in ([sound], ["en-de", sound, "--offline"]):
-        main(["translate", *args])
+    for args in ([sound], ["en-de", sound, "--offline"], [f"{asr}+{mt}", sound, *given]):
+        main(["translate", *map(str, args)])
         texts.append(capsys.readouterr().out)
     assert "\n" not in texts
+    settings = {"window_s": 0.5, "language": "en", "padding": "short", "translating": {"k": 2}}
+    stream = simuljax.load(f"{asr}+{mt}").stream(**settings)
+    words = push_all(stream, [read_audio(sound).samples])
+    assert texts[2].split() == [word.text for word in words] != []
 
 
 def test_the_language_of_its_voice_is_known(beside, tmp_path, monkeypatch):
@@ -182,15 +191,15 @@ def test_the_language_of_its_voice_is_known(beside, tmp_path, monkeypatch):
 
 
 def test_serve_needs_no_model(beside, monkeypatch):
+    """And has the clip of its model."""
     monkeypatch.setattr(serve, "check_options", lambda models, _: None)
     monkeypatch.setattr(serve, "run", lambda models, _: models)
     assert serve.serve_command()() == (beside / "en-de",)
-
-
-@pytest.mark.slow
-def test_the_server_has_its_clip(beside):
-    models = load_models([beside / "en-de"], ServeOptions(streams=1))
-    assert models["en-de"].clip == beside / "en-de" / CLIP
+    monkeypatch.setattr(Model, "warm_up", lambda _: None)  # compiles for long
+    assert (
+        load_models([beside / "en-de"], ServeOptions(streams=1))["en-de"].clip
+        == beside / "en-de" / CLIP
+    )
 
 
 def test_serve_without_any_model_says_what_to_do(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 
 import simuljax
 from simuljax.audio import RATE
-from simuljax.config.decoding import Decoding, LengthLimit
+from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import AlignAtt, Greedy, WaitK
 from simuljax.models.whisper import Whisper
@@ -22,6 +22,8 @@ from simuljax.serve.cascade import (
     Cascade,
     TextReader,
     check_agreement,
+    check_recogniser,
+    check_translator,
     ends_text,
     text_settings,
     texts_of,
@@ -41,27 +43,26 @@ from tests.models.whisper.small import (
     small_config,
     small_model,
 )
-from tests.serve.web.servers import running, speak, words_of
+from tests.serve.web.servers import SPEECH, running, speak, words_of
 from tests.serve.whisper.made import OPEN, Fake, hypothesis
 from tests.serve.whisper.test_policies import noise
 from tests.serve.whisper.test_translator import SMALL
 from tests.written_runs import PIECES, WORDS, write_run
 
-pytestmark = pytest.mark.slow  # compiles much
+compiles = pytest.mark.slow
 
 READ = 120 * 16  # samples
-FEW = {"limit": LengthLimit(ratio=0.3, constant=2)}
-SOUND = (np.random.default_rng(0).normal(size=25_600) * 3000).astype(np.int16)
-HOW: dict[str, Any] = {**FEW, "translating": {"k": 2, "limit": LengthLimit(ratio=1.0)}}
+LOUDNESS = np.repeat(np.random.default_rng(1).uniform(300, 9000, 40), 800)
+SOUND = (np.random.default_rng(1).normal(size=32_000) * LOUDNESS).clip(-32768, 32767)
+SOUND = SOUND.astype(np.int16)
+END_MS = 2000.0
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("runs")
-    return {
-        "recogniser": write_run(place / "asr", task="transcription", seed=6),
-        "translator": write_run(place / "mt", seed=2),
-    }
+    asr = write_run(place / "asr", task="transcription", seed=6, speech=SPEECH)
+    return {"recogniser": asr, "translator": write_run(place / "mt", seed=2, speech=None)}
 
 
 @pytest.fixture(scope="module")
@@ -69,90 +70,85 @@ def both(runs) -> Cascade:
     return cast("Cascade", simuljax.load(f"{runs['recogniser']}+{runs['translator']}"))
 
 
-def streamed(stream: Any, size: int = READ, sound: np.ndarray = SOUND) -> list[Word]:
-    return push_all(stream, (sound[k : k + size] for k in range(0, len(sound), size)))
+def streamed(stream: Any, size: int = READ, samples: np.ndarray = SOUND) -> list[Word]:
+    return push_all(stream, (samples[k : k + size] for k in range(0, len(samples), size)))
 
 
 @pytest.fixture(scope="module")
 def transcript(both) -> list[Word]:
-    """The transcript."""
-    return streamed(both.recogniser.stream(**FEW))
+    return streamed(both.recogniser.stream())
 
 
+@compiles
 def test_it_is_the_text_model_on_what_was_recognised(both, transcript):
-    reader = TextReader(both.translator, **HOW["translating"]).stream()
+    """However the sound is cut, a word comes with the push of the word that allowed it."""
+    reader = TextReader(both.translator).stream()
     by_hand = [(w.text, one.delay_ms) for one in transcript for w in reader.push(one.text)]
-    by_hand += [(w.text, 1600.0) for w in reader.finish()]
-    stream = both.stream(**HOW)
+    by_hand += [(w.text, END_MS) for w in reader.finish()]
+    stream = both.stream()
     words = streamed(stream)
     assert timed(words) == by_hand
     assert list(stream.session.recognised) == timed(transcript)
     assert len(transcript) > 10 and len({word.text for word in transcript}) > 3
-    assert sum(word.delay_ms < 1600 for word in words) > 4, "all at the end: this shows little"
-    assert both.stream(**HOW).finish() == [], "of nothing there is no translation"
-    assert both.stream(**HOW).session.reader is stream.session.reader  # compiled once
+    assert sum(word.delay_ms < END_MS for word in words) > 4, "all at the end: this shows little"
+    assert both.stream().finish() == [], "of nothing there is no translation"
+    assert both.stream().session.reader is stream.session.reader  # compiled once
+    ends = np.minimum(np.arange(1, 8) * 300.0, END_MS)  # of pushes
+    coarse = [(word.text, ends[ends >= word.delay_ms].min()) for word in words]
+    assert timed(streamed(both.stream(), 5 * READ // 2)) == coarse
 
 
-def test_a_delay_is_that_of_a_word_that_was_recognised(both, transcript):
-    """Of the sound as it was pushed, however that was cut; nothing waits for more than it needs."""
-    words = streamed(both.stream(**HOW))
-    delays = [word.delay_ms for word in words]
-    assert delays == sorted(delays)
-    assert set(delays) <= {word.delay_ms for word in transcript} | {1600.0}
-    coarse = streamed(both.stream(**HOW), 5 * READ // 2)
-    assert [word.text for word in coarse] == [word.text for word in words]
-    for word, same in zip(words, coarse, strict=True):
-        ends = np.minimum(np.arange(1, 7) * 300.0, 1600.0)  # of pushes
-        assert same.delay_ms == ends[ends >= word.delay_ms].min()
-
-
+@compiles
 def test_the_clock_counts_both(both, monkeypatch):
     """A translator that takes 20 ms for every READ."""
-    read = TextReader.read
-
-    def slow(*given, **how):
-        time.sleep(0.02)
-        return read(*given, **how)
-
-    stream = both.stream(**HOW)
+    read, stream = TextReader.read, both.stream()
+    slow = lambda *given, **how: (time.sleep(0.02), read(*given, **how))[1]  # noqa: E731
     monkeypatch.setattr(TextReader, "read", slow)
     spent = [word.elapsed_ms - word.delay_ms for word in streamed(stream)]
     assert all(np.diff(spent) >= 0) and spent[0] > 20
     assert 20 * len(stream.session.recognised) < spent[-1] <= stream.computed_ms
 
 
+@compiles
 def test_where_the_transcript_ends_the_text_ends(both, transcript):
-    """A recogniser that writes end-of-sentence in place of its last word but some."""
-    last = transcript[6]
+    """A recogniser that writes end-of-sentence in place of its fourth word."""
+    last = transcript[3]
     piece = PIECES.encode(last.text)
-    assert last.text not in [word.text for word in transcript[:6]] and len(piece) == 1
+    assert last.text not in [word.text for word in transcript[:3]] and len(piece) == 1
     params = both.recogniser.variables["params"]
     kernel = params["decoder"]["output"]["kernel"]
     swapped = kernel.at[:, jnp.array([EOS, piece[0]])].set(kernel[:, jnp.array([piece[0], EOS])])
     decoder = params["decoder"] | {"output": {"kernel": swapped}}
     hasty = RunTranslator(both.recogniser.run, load_checkpoint(both.recogniser.run))
     hasty.variables = both.recogniser.variables | {"params": params | {"decoder": decoder}}
-    stream: Any = Cascade(hasty, both.translator).stream(**HOW)
+    stream: Any = Cascade(hasty, both.translator).stream()
     words = streamed(stream)
-    assert list(stream.session.recognised) == timed(transcript[:6])
-    reader = TextReader(both.translator, **HOW["translating"]).stream()
-    by_hand = [(w.text, one.delay_ms) for one in transcript[:6] for w in reader.push(one.text)]
+    assert list(stream.session.recognised) == timed(transcript[:3])
+    reader = TextReader(both.translator).stream()
+    by_hand = [(w.text, one.delay_ms) for one in transcript[:3] for w in reader.push(one.text)]
     ended = last.delay_ms - 120.0  # the piece is written a READ before the word is complete
     assert timed(words) == by_hand + [(w.text, ended) for w in reader.finish()]
 
 
-def test_whole_recordings(both):
-    transcript = both.recogniser.translate(SOUND)
-    assert both.translate(SOUND) == both.translator.translate_text(transcript) != ""
+@compiles
+def test_a_whole_recording_is_translated_at_once_and_whispers_by_sentences(
+    both, saying, monkeypatch
+):
+    text = ' abc bcd. "cab dab!" bad'
+    for model, parts in ((both, [text]), (saying, ["abc bcd.", '"cab dab!"', "bad"])):
+        monkeypatch.setattr(type(model.recogniser), "translate", lambda *_, **how: text)
+        alone = [RunTranslator.translate_text(both.translator, part) for part in parts]
+        assert model.translate(TALK) == " ".join(alone) and all(alone)
 
 
+@compiles
 def test_a_text_ends_with_every_sentence(both):
     """Speech, a pause and speech: each segment is translated as if it were alone."""
     loudness = np.repeat([20, 300, 20], [6400, 9600, 12_800])
     draws = (np.random.default_rng(seed).normal(size=len(loudness)) for seed in (1, 2))
     parts = [(draw * loudness).astype(np.int16) for draw in draws]
-    alone = [[w.text for w in streamed(both.stream(sentences="pauses"), sound=p)] for p in parts]
-    whole = streamed(both.stream(sentences="pauses"), sound=np.concatenate(parts))
+    alone = [[w.text for w in streamed(both.stream(sentences="pauses"), samples=p)] for p in parts]
+    whole = streamed(both.stream(sentences="pauses"), samples=np.concatenate(parts))
     assert [word.text for word in whole] == alone[0] + alone[1] and all(alone)
 
 
@@ -164,26 +160,34 @@ def test_it_is_a_model_by_its_name(both, runs):
         check_options([Path(f"{name}/nothing")], ServeOptions())
 
 
+@compiles
 @pytest.mark.parametrize("kind", ["both", "saying"])
 def test_many_streams_at_once_and_by_sockets(request, kind):
     """Every stream has the words it has alone."""
     cascaded, whole = request.getfixturevalue(kind), SOUND if kind == "both" else TALK
     how = {"sentences": "pauses"} if kind == "both" else {}
     sounds = [whole, whole[4000:], whole[8000:]]
-    alone = [[w.text for w in streamed(cascaded.stream(**how), sound=s)] for s in sounds]
-    found = cascaded.stream_all(sounds, streams=2, **how)
+    alone = [[w.text for w in streamed(cascaded.stream(**how), samples=s)] for s in sounds]
+    found = cascaded.stream_all(sounds, streams=4, **how)
     assert [[word.text for word in words] for words in found] == alone and all(alone)
-    with running(cascaded, streams=2) as live, live.socket() as socket:
-        words = words_of(speak(socket, np.array_split(whole, 9)))
-    assert [text for text, _ in words] == alone[0]
+    if kind == "both":
+        with running(cascaded, streams=4) as live, live.socket() as socket:
+            words = words_of(speak(socket, np.array_split(whole, 9)))
+        assert [text for text, _ in words] == alone[0]
 
 
-def test_runs_in_the_wrong_place_are_refused(both):
-    asr, mt = both.recogniser, both.translator
-    with pytest.raises(RunError, match=r"mt was trained to translate, not to transcribe"):
-        Cascade(mt, mt)
-    with pytest.raises(RunError, match=r"asr was trained to transcribe: it translates nothing"):
-        Cascade(asr, asr)
+def test_runs_in_the_wrong_place_are_refused(runs):
+    asr, mt = (open_run(runs[name]) for name in ("recogniser", "translator"))
+    config = dataclasses.replace(asr.config, data=mt.config.data)
+    for check, run, fact in (
+        (check_recogniser, mt, "mt has no speech branch"),
+        (check_recogniser, dataclasses.replace(asr, config=config), "was trained to translate"),
+        (check_translator, asr, "asr was trained to transcribe: it translates nothing"),
+    ):
+        with pytest.raises(RunError, match=fact):
+            check(run)
+    with pytest.raises(RunError, match="asr was trained to transcribe"):
+        simuljax.load(f"{runs['recogniser']}+{runs['recogniser']}")
 
 
 def with_target(run: Run, text: str, **config: Any) -> Run:
@@ -232,7 +236,7 @@ def saying(small, both) -> Cascade:
 
 def translated(both: Cascade, transcript: list[Word], end_ms: float) -> list[tuple[str, float]]:
     """Translate sentence by sentence, by hand."""
-    found, reader = [], TextReader(both.translator, **HOW["translating"])
+    found, reader = [], TextReader(both.translator)
     text = None
     for word in transcript:
         text = text or reader.stream()
@@ -243,11 +247,12 @@ def translated(both: Cascade, transcript: list[Word], end_ms: float) -> list[tup
     return found + [(w.text, end_ms) for w in (text.finish() if text else [])]
 
 
+@compiles
 def test_whispers_texts_end_with_marks_and_with_the_stream(saying):
     transcript = streamed(saying.recogniser.stream(), RATE, TALK)
     ends = [word.text.strip('"')[-1] in ".?!" for word in transcript]
     assert sum(ends) > 3 and not ends[-1], "this shows little"
-    stream = saying.stream(translating=HOW["translating"])
+    stream = saying.stream()
     words = streamed(stream, RATE, TALK)
     assert timed(words) == translated(saying, transcript, 9200.0)
     assert list(stream.session.recognised) == timed(transcript)
@@ -255,15 +260,16 @@ def test_whispers_texts_end_with_marks_and_with_the_stream(saying):
     assert sum(word.delay_ms < 9200 for word in words) > 9
 
 
+@compiles
 def test_a_mark_that_comes_late_belongs_to_the_word_before_it(saying):
     """And ends no text after an abbreviation."""
-    reader = TextReader(saying.translator, **HOW["translating"])
+    reader = TextReader(saying.translator)
     at_once, late = reader.stream(), reader.stream()
     at_once.push(f"{SAYS[0]} end.")
     late.push(f"{SAYS[0]} end")
     late.append_mark(".")
     assert late.pieces == at_once.pieces and late.pushed == at_once.pushed
-    session = saying.backend(translating=HOW["translating"]).open()
+    session = saying.backend().open()
     session.recogniser = SimpleNamespace(commit=list, delay_ms=0.0, sentence_over=False)
     for words in (["Mr"], ["."], [SAYS[0]]):
         session.commit(words)
@@ -272,30 +278,32 @@ def test_a_mark_that_comes_late_belongs_to_the_word_before_it(saying):
     assert session.text is None
 
 
+@compiles
 def test_a_text_ends_after_silence_of_which_nothing_is_written(saying):
     """The last words were recognised before the silence, and only its end shows that."""
     guards = dataclasses.replace(OPEN, quiet_db=-60.0)
-    sound = np.concatenate([TALK[: 9 * RATE], np.zeros(27 * RATE // 10, np.int16)])
-    transcript = streamed(saying.recogniser.stream(guards=guards), RATE, sound)
+    samples = np.concatenate([TALK[: 9 * RATE], np.zeros(27 * RATE // 10, np.int16)])
+    transcript = streamed(saying.recogniser.stream(guards=guards), RATE, samples)
     assert transcript[-1].delay_ms == 9000.0 and not ends_text(transcript[-1].text, 1)
-    stream = saying.stream(guards=guards, translating=HOW["translating"])
-    words = streamed(stream, RATE, sound)
+    stream = saying.stream(guards=guards)
+    words = streamed(stream, RATE, samples)
     assert timed(words) == translated(saying, transcript, 11_700.0)
     assert words[-1].delay_ms == 11_700.0 and stream.session.finished
-    engine = saying.engine(streams=1, guards=guards, translating=HOW["translating"])
+    engine = saying.engine(streams=1, guards=guards)
     with engine:
         one = engine.open()
-        for start in range(0, len(sound), RATE):
-            one.push(sound[start : start + RATE], timeout=60)
+        for start in range(0, len(samples), RATE):
+            one.push(samples[start : start + RATE], timeout=60)
         one.finish()
         assert [word.text for word in one] == [word.text for word in words]
     assert len(engine.free) == 1
-    left = saying.stream(translating=HOW["translating"])
+    left = saying.stream()
     left.push(TALK[: 2 * RATE])
     left.session.finished = True  # as when a speaker leaves
     assert not left.session.ready and left.session.next() is None
 
 
+@compiles
 def test_a_model_of_whisper_by_name(runs, tmp_path):
     """A file of weights, with the settings of a recogniser and those that are given."""
     weights = tmp_path / "small.bin"
@@ -311,13 +319,6 @@ def test_a_model_of_whisper_by_name(runs, tmp_path):
     assert (other.padding, other.task) == ("short", "transcribe")
 
 
-def test_a_whole_recording_is_translated_sentence_by_sentence(saying, monkeypatch):
-    monkeypatch.setattr(Saying, "translate", lambda *_, **how: ' abc bcd. "cab dab!" bad')
-    parts = ["abc bcd.", '"cab dab!"', "bad"]
-    alone = [saying.translator.translate_text(part) for part in parts]
-    assert saying.translate(TALK) == " ".join(alone) and all(alone)
-
-
 def test_where_a_sentence_ends():
     assert all(ends_text(word, 1) for word in ("so.", "so?", 'so!"', "so.”", "so.)"))
     assert not any(ends_text(word, 1) for word in ("so", "so,", "3.5", ".com", "so:"))
@@ -326,26 +327,25 @@ def test_where_a_sentence_ends():
     assert [len(text.split()) for text in texts_of("a " * (LONGEST + 2))] == [LONGEST, 2]
 
 
-def test_whisper_writes_capitals(saying, both, tmp_path):
+@compiles
+def test_whisper_writes_capitals(saying, tmp_path):
     """A translator that reads lower case reads them as such; nobody is warned."""
     low = learn(WORDS * 3, VocabularyConfig(kind="bpe", size=80, lowercase=True))
-    run = write_run(tmp_path / "low", source=low)
-    reader = TextReader(simuljax.load(run), **HOW["translating"])
-    high, plain_ = reader.stream(), reader.stream()
-    assert high.push("ABC Bcd") == plain_.push("abc bcd") and high.finish() == plain_.finish() != []
-    Cascade(saying.recogniser, simuljax.load(run))
-    with pytest.raises(RunError, match="asr was trained to transcribe: it translates nothing"):
-        Cascade(saying.recogniser, both.recogniser)
+    translator = simuljax.load(write_run(tmp_path / "low", source=low, speech=None))
+    reader = TextReader(translator)
+    high, plain = reader.stream(), reader.stream()
+    assert high.push("ABC Bcd") == plain.push("abc bcd") and high.finish() == plain.finish() != []
+    Cascade(saying.recogniser, translator)
 
 
-def test_a_translator_that_was_trained_offline_waits_for_k_words(tmp_path):
-    run = write_run(tmp_path / "mt", monotonic=Monotonic(policy="offline"))
-    opened = open_run(run)
+def test_a_translator_that_was_trained_offline_waits_for_k_words(runs):
+    trained = open_run(runs["translator"])
+    model = dataclasses.replace(trained.model, monotonic=Monotonic(policy="offline"))
+    config = dataclasses.replace(trained.config, model=model)
+    opened = dataclasses.replace(trained, config=config)
     waits = text_settings({"k": 2}, opened).decoding
     assert (waits.policy, waits.k) == (WaitK(k=2, convention="stacl"), None)
     assert text_settings({}, opened).decoding == Decoding()
-    trained = open_run(write_run(tmp_path / "wait"))
     assert text_settings({"k": 2}, trained).decoding == Decoding(k=2)
-    stored = dataclasses.replace(opened, decoding=Decoding(k=4))
-    assert text_settings({}, stored).decoding == Decoding()  # of speech, which it has too
-    assert TextReader(simuljax.load(run), k=2).decoder.decoding == waits
+    heard = dataclasses.replace(open_run(runs["recogniser"]), decoding=Decoding(k=4))
+    assert text_settings({}, heard).decoding == Decoding()  # of speech, which it has too

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simuljax.audio import AudioError
-from simuljax.config.decoding import Decoding, Sentences
+from simuljax.config.decoding import Decoding
 from simuljax.profile.measure import counted_programs
 from simuljax.serve.engine import Behind, Engine, EngineFull
 from simuljax.serve.run_translator import IncrementalBackend
@@ -15,13 +15,12 @@ from simuljax.serve.session import ReadSession
 from simuljax.text import WordStream
 from tests.helpers.streams import VOCABULARY, Streams, timed
 
-ROWS = 4
-READ = 1600
+ROWS, READ = 4, 1600
 BLANK = WordStream.begin(VOCABULARY)
 
 
-def books(sentences: Sentences = "one") -> ReadSession:
-    return ReadSession(BLANK, read=READ, most=60 * 640, decoding=Decoding(sentences=sentences))
+def open_session() -> ReadSession:
+    return ReadSession(BLANK, read=READ, most=60 * 640, decoding=Decoding(sentences="one"))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def streams():
 
 
 def backend(streams: Streams) -> IncrementalBackend:
-    return IncrementalBackend(streams.decoder, streams.params, books)
+    return IncrementalBackend(streams.decoder, streams.params, open_session)
 
 
 @pytest.fixture(scope="module")
@@ -45,16 +44,19 @@ def sound(seed: int, seconds: float | None = None) -> np.ndarray:
     return (random.normal(size=count) * loud).clip(-1, 1).astype(np.float32)
 
 
+def drain(engine: Engine) -> None:
+    while engine.step():
+        pass
+
+
 def alone(engine: Engine, recording: np.ndarray) -> list[tuple[str, float]]:
     """READ for READ, with nobody else there."""
     seat = engine.open()
     for first in range(0, len(recording), READ):
         seat.push(recording[first : first + READ])
-        while engine.step():
-            pass
+        drain(engine)
     seat.finish()
-    while engine.step():
-        pass
+    drain(engine)
     assert seat.done
     return timed(seat.words())
 
@@ -182,18 +184,15 @@ def test_a_failure_reaches_those_who_wait(streams, monkeypatch):
 
 
 def test_a_word_says_when_it_was_there(engine):
-    early = 0
+    early = []
     for seed in range(4):
         seat = engine.open()
         seat.push(sound(seed, 0.8))
         time.sleep(0.05)
-        while engine.step():
-            pass
-        before = seat.words()
-        early += len(before)
-        assert all(word.delay_ms == 800 and word.elapsed_ms >= 850 for word in before)
+        drain(engine)
+        early += seat.words()
         seat.leave()
-    assert early
+    assert early and all(word.delay_ms == 800 and word.elapsed_ms >= 850 for word in early)
 
 
 def test_words_of_one_who_left_reach_nobody(engine, monkeypatch):
@@ -211,8 +210,7 @@ def test_words_of_one_who_left_reach_nobody(engine, monkeypatch):
     first.push(sound(0, 0.9))
     first.finish()
     monkeypatch.setattr(engine.rows, "step", meanwhile)
-    while engine.step():
-        pass
+    drain(engine)
     heard = [seat.words() for seat in newcomers]
     over = [seat.done for seat in newcomers]
     for seat in newcomers:

@@ -19,7 +19,7 @@ LINE = " ".join(WORDS[:9])
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return write_run(tmp_path_factory.mktemp("runs") / "mt")
+    return write_run(tmp_path_factory.mktemp("runs") / "mt", speech=None)
 
 
 def params(directory):

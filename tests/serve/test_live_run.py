@@ -1,11 +1,13 @@
 """A live translation with a stand-in for the model: signals, keys, errors, outputs, warnings."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +20,6 @@ from simuljax.eval.logs import read_records
 from simuljax.serve.live import LiveOptions, few_words, run
 from tests.serve.live_fakes import ROOT, Model, on_terminal, read_until
 
-SECOND = np.zeros(RATE, np.int16).tobytes()
 RUN = """
 import sys
 from pathlib import Path
@@ -36,52 +37,32 @@ def script(log, last_s=0.0) -> str:
     return RUN.format(log=str(log), last_s=last_s)
 
 
-@pytest.fixture
-def started():
-    """Processes that are gone after the test, however it ends."""
-    processes = []
-
-    def start(code: str) -> subprocess.Popen:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=ROOT,
-        )
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
 def speak(process: subprocess.Popen) -> None:
     """A second of sound. The pipe stays open."""
     assert process.stdin is not None
-    process.stdin.write(SECOND)
+    process.stdin.write(np.zeros(RATE, np.int16).tobytes())
     process.stdin.flush()
 
 
-def first_line(process: subprocess.Popen) -> bytes:
-    """Waits for words."""
-    assert process.stdout is not None
-    return process.stdout.readline()
+@contextlib.contextmanager
+def speaking(code: str) -> Iterator[Any]:
+    """A process that has written words of a second of sound, and is gone after the test."""
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, **pipes) as process:
+        try:
+            speak(process)
+            assert process.stdout and process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
-def test_a_signal_finishes_what_was_heard_and_all_is_written(started, tmp_path, number):
-    process = started(script(tmp_path / "a.log"))
-    speak(process)
-    assert first_line(process)
-    process.send_signal(number)
-    assert process.wait(30) == 0
-    assert b"model got 16000 1.0\n" in process.stderr.read()
-    assert process.stdout.read().endswith(b"end\n")
+def test_a_signal_finishes_what_was_heard_and_all_is_written(tmp_path):
+    with speaking(script(tmp_path / "a.log")) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert b"model got 16000 1.0\n" in process.stderr.read()
+        assert process.stdout.read().endswith(b"end\n")
     (record,) = read_records(tmp_path / "a.log")
     assert record.prediction.endswith("end")
     assert len(record.delays) == len(record.prediction.split())
@@ -89,15 +70,13 @@ def test_a_signal_finishes_what_was_heard_and_all_is_written(started, tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_second_one_leaves_at_once_and_what_was_said_is_written(started, tmp_path):
-    process = started(script(tmp_path / "a.log", last_s=100))
-    speak(process)
-    assert first_line(process)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    assert process.poll() is None, "the model is still busy"
-    process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
+def test_a_second_one_leaves_at_once_and_what_was_said_is_written(tmp_path):
+    with speaking(script(tmp_path / "a.log", last_s=100)) as process:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None, "the model is still busy"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
     (record,) = read_records(tmp_path / "a.log")
     assert record.prediction and "end" not in record.prediction
 
@@ -147,22 +126,19 @@ def test_on_a_terminal_keys_change_settings_and_finish(tmp_path):
     os.close(terminal)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words", "ended", "warns"),
-    [
+def test_minutes_of_sound_with_hardly_any_words_are_a_warning():
+    for seconds, words, ended, warns in (
         (119, 0, False, False),
         (120, 0, False, True),
         (120, 5, False, True),
         (120, 6, False, False),
         (119, 1, True, False),
         (120, 0, True, True),
-    ],
-)
-def test_minutes_of_sound_with_hardly_any_words_are_a_warning(seconds, words, ended, warns):
-    state: Any = SimpleNamespace(recorded_s=seconds, loudest_db=-71)
-    warning = few_words(state, words, ended=ended)
-    assert (warning is not None) == warns
-    assert warning is None or ("2:00" in warning and "-71 dB" in warning)
+    ):
+        state: Any = SimpleNamespace(recorded_s=seconds, loudest_db=-71)
+        warning = few_words(state, words, ended=ended)
+        assert (warning is not None) == warns
+        assert warning is None or ("2:00" in warning and "-71 dB" in warning)
 
 
 @pytest.mark.parametrize("words", [[], ["end"]])

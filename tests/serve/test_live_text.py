@@ -1,7 +1,6 @@
 """Words in, words out: a live text is what the simulation of it is."""
 
 import dataclasses
-import itertools
 from typing import Any
 
 import jax
@@ -18,25 +17,29 @@ from simuljax.eval import average_lagging
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.text import EOS, Vocabulary, VocabularyConfig, VocabularyError, WordStream, learn
+from simuljax.text import EOS, VocabularyError, WordStream
 from simuljax.text.words import read_by_words
 from simuljax.train.run_params import Loaded
-from tests.helpers import streams
+from tests.helpers import models, streams
 from tests.helpers.models import compilations
 from tests.text.samples import vocabulary as sampled
+from tests.written_runs import PIECES, WORDS
 
 ANY = Stammer(times=0)  # a random model repeats itself
-WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]
-TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 3 + 2 * i)) for i in range(5)] + ["", "a"]
+SOURCES = [*WORDS, "abab", "cddc"]  # the last two are several pieces
+TEXTS = [" ".join(np.random.default_rng(i).choice(SOURCES, 3 + 2 * i)) for i in range(5)]
+TEXTS += ["", "a"]
 
 
-def make_translator(vocabulary: Vocabulary, monotonic: Monotonic | None = None) -> RunTranslator:
-    return streams.translator(seed=5, eager=1.5, vocabulary=vocabulary, monotonic=monotonic)
+def make_translator(monotonic: Monotonic | None = None) -> RunTranslator:
+    """A model of text alone, with one layer of each kind."""
+    small: Any = {"monotonic": monotonic, "speech": None, "decoder_layers": 1}
+    return streams.translator(seed=5, eager=1.5, vocabulary=PIECES, **small)
 
 
 @pytest.fixture(scope="module")
 def made() -> RunTranslator:
-    return make_translator(learn(TEXTS, VocabularyConfig(kind="unigram", size=30)))
+    return make_translator()
 
 
 @pytest.fixture(scope="module")
@@ -71,55 +74,41 @@ def timed(made: RunTranslator, tokens: np.ndarray, delays: np.ndarray) -> list[T
 
 
 @pytest.mark.slow
-def test_a_live_text_is_what_the_simulation_of_it_is(made, reader):
-    wanted = simulated(made, TEXTS, Decoding())
-    assert [streamed(reader, text) for text in TEXTS] == wanted
-    early = sum(
-        word.delay < len(text.split())
-        for text, words in zip(TEXTS, wanted, strict=True)
-        for word in words
-    )
-    assert early > 3, "nothing was written before the end: this shows little"
-    assert compilations(reader.compiled) == 1  # up to 32 pieces
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [
-        {"gather": "majority", "force_finish": True},
-        {"threshold": 0.2, "gather": "mean"},
+        {},
+        {"gather": "majority", "threshold": 0.2, "force_finish": True},
         {"policy": WaitK(k=2, convention="stacl"), "limit": LengthLimit(ratio=1.0, constant=3)},
     ],
 )
-def test_settings_mean_the_same_live(made, overrides):
+def test_a_live_text_is_what_the_simulation_of_it_is(made, overrides):
     if "policy" in overrides:
-        made = make_translator(made.run.source, Monotonic(policy="offline"))
+        made = make_translator(Monotonic(policy="offline"))
     wanted = simulated(made, TEXTS, Decoding(**overrides))
     reader = TextReader(made, stammer=ANY, **overrides)
     assert [streamed(reader, text) for text in TEXTS] == wanted
+    lengths = [len(text.split()) for text in TEXTS]
+    early = [w for n, words in zip(lengths, wanted, strict=True) for w in words if w.delay < n]
+    assert len(early) > 3, "nothing was written before the end: this shows little"
+    assert compilations(reader.compiled) == 1  # up to 32 pieces
     if "policy" in overrides:  # the first word is begun after the second
         assert min(words[0].delay for words in wanted if words) == 1 < wanted[3][0].delay
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "lag"), [("subword_nmt", 3), ("bpe", 4)])
-def test_wait_3_lags_three_words_behind(kind, lag):
-    """Where a word is a piece. One that ends only where the next begins comes a word later."""
-    vocabulary = learn(WORDS * 3, VocabularyConfig(kind=kind, size=80))
-    whole = {vocabulary.encode(word)[0] for word in WORDS}
-    assert all(len(vocabulary.encode(word)) == 1 for word in WORDS)
-    made = make_translator(vocabulary, Monotonic(policy="wait_k", wait_k=(3, 3)))
-    made.variables = only_writes(made.variables, whole)
-    reader = TextReader(
-        made, stammer=ANY, limit=LengthLimit(ratio=1.0, constant=-1)
-    )  # as many words as read
+def test_wait_3_lags_three_words_behind():
+    """And one more, for a word ends only where the next begins; here every word is a piece."""
+    assert all(len(PIECES.encode(word)) == 1 for word in WORDS)
+    made = make_translator(Monotonic(policy="wait_k", wait_k=(3, 3)))
+    made.variables = only_writes(made.variables, {PIECES.encode(word)[0] for word in WORDS})
+    as_many_as_read = LengthLimit(ratio=1.0, constant=-1)
+    reader = TextReader(made, stammer=ANY, limit=as_many_as_read)
     for count in (4, 7, 11):
         words = streamed(reader, " ".join(WORDS[:count]))
         delays = [word.delay for word in words]
-        assert delays == [min(lag + i, count) for i in range(count)]
-        assert average_lagging(delays, count, count) == pytest.approx(lag)
-    assert len({word.text for word in words}) > 1
+        assert delays == [min(4 + i, count) for i in range(count)]
+        assert average_lagging(delays, count, count) == pytest.approx(4)
 
 
 def only_writes(variables: Any, allowed: set[int]) -> Any:
@@ -142,16 +131,15 @@ def test_a_push_may_hold_several_words_or_none(reader):
         stream.push("abc")
 
 
-def test_what_is_not_for_text_is_refused(made):
+def test_what_is_not_for_text_is_refused(made, reader, monkeypatch):
     with pytest.raises(TypeError, match="'read_ms': it is about sound"):
         TextReader(made, read_ms=280)
     with pytest.raises(TypeError, match="'threshold'"):
         TextReader(made, treshold=0.3)
-    stream = TextReader(made, states=4).stream()
+    monkeypatch.setattr(reader, "most", 4)
     with pytest.raises(ValueError, match="more than 4 pieces"):
-        stream.push(TEXTS[1])
-    speech = dataclasses.replace(made.run.model.speech, shared=0)
-    deaf = dataclasses.replace(made.run.model, speech=speech, text=None)
+        reader.stream().push(TEXTS[1])
+    deaf = dataclasses.replace(made.run.model, speech=models.CAAT_SPEECH, text=None)
     run = dataclasses.replace(made.run, config=dataclasses.replace(made.run.config, model=deaf))
     with pytest.raises(RunError, match="no text branch"):
         TextReader(RunTranslator(run, Loaded(params={}, statistics={}, steps=())))

@@ -9,7 +9,7 @@ from simuljax.serve.teacher import Teaching, batches, translate_lines
 from tests.written_runs import WORDS, write_run
 
 LINES = [
-    *(" ".join(np.random.default_rng(i).choice(WORDS, 1 + 3 * i)) for i in range(6)),
+    *(" ".join(np.random.default_rng(i).choice(WORDS, 1 + 3 * i)) for i in range(4)),
     "",
     "abc \n",  # as it is read from a file
     " ",
@@ -18,18 +18,18 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory) -> live.Translator:
-    return live.load(write_run(tmp_path_factory.mktemp("runs") / "mt"))
+    return live.load(
+        write_run(tmp_path_factory.mktemp("runs") / "mt", seed=7, speech=None, decoder_layers=1)
+    )
 
 
 @pytest.mark.slow
 def test_company_does_not_matter(translator):
-    together = translate_lines(translator, LINES, tokens=32)
-    alone = [translator.translate_text(line, beam=5) if line.strip() else "" for line in LINES]
+    together = translate_lines(translator, LINES, beam=3, tokens=32)
+    alone = [translator.translate_text(line, beam=3) if line.strip() else "" for line in LINES]
     assert together == alone
-    assert len(set(together)) > 4, "they are all alike: this shows little"
-    greedy = translate_lines(translator, LINES, beam=1)
-    assert greedy != together
-    assert greedy[3] == translator.translate_text(LINES[3])
+    assert len(set(together)) > 3, "they are all alike: this shows little"
+    assert translate_lines(translator, LINES, beam=1, tokens=32) != together
 
 
 def test_every_line_is_in_one_batch_that_holds_it():

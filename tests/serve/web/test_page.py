@@ -148,18 +148,6 @@ def test_a_server_that_was_restarted_goes_on_with_the_sound_it_has_not_heard(liv
     assert before == texts(live, captured[:origin])  # the first server ended its speech
 
 
-def test_two_tabs_do_not_mix(live, browser, tmp_path):
-    tabs = [browser(), browser()]
-    for number, tab in enumerate(tabs):
-        tab.go(live.url("/", "http"))
-        tab.run(TAP)
-        soundfile.write(tmp_path / f"{number}.wav", sound(80 + number, 2.0), 16_000)
-        tab.open_file(tmp_path / f"{number}.wav")
-    for tab in tabs:
-        tab.wait(f"{WORDS}.length > 0 && {IDLE}")
-        assert tab.run(WORDS) == texts(live, tab.run("captured"))
-
-
 def test_keys_and_large_captions(page):
     """The page asks nothing of others, and all of its controls have names."""
     page.run(KEY % "l")

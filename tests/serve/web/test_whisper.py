@@ -40,18 +40,12 @@ def test_speakers_of_two_languages_share_the_engine(live, translator):
     assert live.empty()
 
 
-def test_a_language_or_task_that_does_not_exist_is_refused(live):
+def test_languages_are_listed_and_others_refused(live, translator):
+    (model,) = json.loads(live.get("/v1/models")[1])["data"]
+    assert model["id"] == translator.name
+    assert model["languages"] == [*translator.languages] and "de" in model["languages"]
     for query, fact in (("language=klingon", "klingon"), ("task=sing", "task")):
         with live.socket(f"/stream?{query}") as socket:
             (only,) = frames(socket)
             assert only["type"] == "error" and fact in only["message"]
     assert live.empty()
-
-
-def test_languages_are_listed(live, translator):
-    (model,) = json.loads(live.get("/v1/models")[1])["data"]
-    assert (
-        model["id"] == translator.name
-        and model["languages"] == [*translator.languages]
-        and "de" in model["languages"]
-    )

@@ -7,20 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simuljax.audio import RATE, read_audio
+from simuljax.audio import RATE
 from simuljax.config.fields import ConfigError
-from simuljax.decode.policies import (
-    AlignAtt,
-    Confidence,
-    Consensus,
-    Greedy,
-    LocalAgreement,
-    Offline,
-)
+from simuljax.decode.policies import AlignAtt, Greedy, LocalAgreement, Offline
 from simuljax.decode.stammer import Stammer
 from simuljax.models.whisper import Decoding, Tokenizer, Whisper, load
 from simuljax.profile.measure import counted_programs
-from simuljax.serve.engine import EngineFull
 from simuljax.serve.translator import batch_sizes, batches
 from simuljax.serve.whisper import Guards, WhisperStreaming, WhisperTranslator, Window
 from simuljax.serve.whisper.hypothesis import (
@@ -127,36 +119,10 @@ def test_words_depend_neither_on_chunks_nor_on_company(small, policy):
         assert texts(played(translator, sounds[0], chunk)) == texts(together[0])
 
 
-def test_sixteen_live_streams_write_what_each_writes_alone(small):
-    """Pushed in pieces of any size; a step takes those with a window due, and no others."""
-    translator, random = HashTranslator(small, SMALL), np.random.default_rng(3)
-    engine = translator.engine(streams=16)
-    sounds = [noise(2 + 0.3 * k, -20) for k in range(16)]
-    alone = [played(translator, sound, 4000) for sound in sounds]
-    asked, step = [], engine.rows.step
-    engine.rows.step = lambda reads: (asked.append(len(reads)), step(reads))[1]
-    streams, place = [engine.open() for _ in sounds], [0] * 16
-    with pytest.raises(EngineFull):
-        engine.open()
-    while not all(stream.session.ended for stream in streams):
-        for k in random.permutation(16)[: random.integers(1, 16)]:
-            if place[k] < len(sounds[k]):
-                streams[k].push(sounds[k][place[k] : place[k] + 4000])
-            elif place[k] < len(sounds[k]) + 4000:
-                streams[k].finish()
-            place[k] += 4000
-        engine.step()
-    while engine.step():
-        pass
-    assert [timed(stream.words()) for stream in streams] == [timed(words) for words in alone]
-    assert 1 <= min(asked) < max(asked) <= 16 and len(engine.free) == 16
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [Greedy(), AlignAtt(frames=3)])
-def test_a_model_writes_for_many_as_for_one(small, policy, monkeypatch):
+def test_a_model_writes_for_many_as_for_one(small, monkeypatch):
     monkeypatch.setattr("simuljax.serve.whisper.translator.batch_sizes", lambda streams: (1, 2))
-    interpreter = WhisperTranslator(small, replace(SMALL, policy=policy))
+    interpreter = WhisperTranslator(small, replace(SMALL, policy=AlignAtt(frames=3)))
     sounds = [SOUND[: int(s * RATE)] for s in (3.3, 1.0, 2.2)]
     together = interpreter.stream_all(sounds, streams=2)
     assert all(together)
@@ -196,26 +162,18 @@ def test_delays_are_of_what_was_pushed(small):
     assert all(w.elapsed_ms > w.delay_ms for w in words)
 
 
-def test_a_change_of_policy(small):
-    stream: Any = WhisperTranslator(small, replace(SMALL, policy=Offline())).stream()
-    assert stream.push(SOUND[: 2 * RATE]) == []
-    assert stream.pending
-    stream.session.change(SMALL)
-    assert stream.push(SOUND[2 * RATE :])
-
-
 def test_what_a_model_cannot_do_is_refused(small):
     english = Whisper(model=small.model, tokenizer=Tokenizer(tokens=TOKENS, multilingual=False))
     for asked in (WhisperStreaming(), WhisperStreaming(task="transcribe", language="de")):
         with pytest.raises(ConfigError, match="English alone"):
             WhisperTranslator(english, asked).stream()
-    WhisperTranslator(english, WhisperStreaming(task="transcribe")).stream()
-    WhisperTranslator(english, WhisperStreaming(task="transcribe", language="English")).stream()
-    with pytest.raises(ConfigError, match="Cantonese"):
-        WhisperTranslator(small, WhisperStreaming(language="yue")).stream()
+    for language in (None, "English"):
+        WhisperTranslator(english, replace(SMALL, language=language)).stream()
     stream: Any = WhisperTranslator(small, SMALL).stream()
-    with pytest.raises(ConfigError, match="Cantonese"):
-        stream.session.change(WhisperStreaming(language="yue"))
+    for refused in (WhisperTranslator(small, WhisperStreaming(language="yue")).stream,
+                    lambda: stream.session.change(WhisperStreaming(language="yue"))):  # fmt: skip
+        with pytest.raises(ConfigError, match="Cantonese"):
+            refused()
 
 
 @pytest.fixture(scope="module")
@@ -223,48 +181,29 @@ def tiny():
     return load(GGML)
 
 
-@pytest.fixture(scope="module")
-def jfk():
-    return read_audio(TINY / "jfk.flac").samples
-
-
-POLICIES = {
-    "greedy": Greedy(),
-    "confidence": Confidence(),
-    "consensus": Consensus(),
-    "alignatt": AlignAtt(),
-    "agreement": LocalAgreement(),
-    "offline": Offline(),
-}
-
-
 @needs_tiny
 @pytest.mark.slow
-def test_real_speech_with_every_policy(tiny, jfk):
+def test_real_speech(tiny):
+    """Policies that judge what was written are tested on hypotheses; AlignAtt needs the model's."""
     english = WhisperStreaming(task="transcribe", language="en", window_s=2.0)
     said = {}
-    for name, policy in POLICIES.items():
+    for policy in (Greedy(), AlignAtt(), Offline()):
         interpreter = WhisperTranslator(tiny, replace(english, policy=policy))
-        (said[name],) = interpreter.stream_all([jfk])
-    mean = {name: np.mean([w.delay_ms for w in words]) for name, words in said.items()}
-    assert all(mean["greedy"] <= mean[name] <= mean["offline"] for name in mean), mean
-    assert {w.delay_ms for w in said["offline"]} == {11_000.0}
+        (said[policy],) = interpreter.stream_all([TINY / "jfk.flac"])
+    greedy, align, offline = (np.mean([w.delay_ms for w in words]) for words in said.values())
+    assert greedy <= align <= offline == 11_000.0
+    plain = " ".join(w.text.strip(",.!?").lower() for w in said[Offline()])
     country = "ask not what your country can do for you ask what you can do for your country"
-    for name in ("offline", "agreement"):
-        plain = " ".join(w.text.strip(",.!?").lower() for w in said[name])
-        assert plain == f"and so my fellow americans {country}", name
+    assert plain == f"and so my fellow americans {country}"
 
 
 @needs_tiny
 @pytest.mark.slow
-@pytest.mark.parametrize("colour", [None, 0.0, 1.0])
-def test_ten_minutes_of_silence_or_noise(tiny, colour):
+def test_minutes_of_noise(tiny):
     """The guards before the model take it; without them, those after it leave next to nothing."""
-    sound = np.zeros(600 * RATE, np.int16) if colour is None else noise(600, -30, colour=colour)
+    sound = noise(120, -30, colour=1.0)
     english = WhisperStreaming(task="transcribe", language="en", window_s=2.0, policy=Greedy())
     assert WhisperTranslator(tiny, english).stream_all([sound]) == [[]]
-    model_alone = Guards(quiet_db=-1e3, steady_db=0.0)
-    (words,) = WhisperTranslator(tiny, replace(english, guards=model_alone)).stream_all(
-        [sound[: 20 * RATE]]
-    )
+    model_alone = replace(english, guards=Guards(quiet_db=-1e3, steady_db=0.0))
+    (words,) = WhisperTranslator(tiny, model_alone).stream_all([sound[: 20 * RATE]])
     assert len(words) <= 4, texts(words)
