@@ -31,6 +31,7 @@ from simuljax.config.options import from_options, given_options
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records, score
 from simuljax.eval.significance import confidence_interval
+from simuljax.models.parameters import parameter_count
 from simuljax.models.whisper.export import VOCABULARY
 from simuljax.models.whisper.export import export as export_whisper
 from simuljax.models.whisper.tokenizer import read_tiktoken
@@ -39,8 +40,8 @@ from simuljax.parsing import parse_yaml
 from simuljax.report.page import number
 from simuljax.serve.bundled import BESIDE, CLIP, DEFAULT, RECOGNISER, TRANSLATOR, size_mb
 from simuljax.serve.cascade import RECOGNISING, check_translator
-from simuljax.serve.run import DECODING_FILE, Export, describe, export, open_run, parameter_count
 from simuljax.train.loop import ENDED
+from simuljax.train.run import DECODING_FILE, Export, describe, export, open_run
 
 LARGEST_MB = 25
 MODEL = BESIDE / DEFAULT

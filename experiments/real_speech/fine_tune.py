@@ -29,8 +29,7 @@ from simuljax.config.experiment import (
 )
 from simuljax.config.training import Objective, Training
 from simuljax.losses import JointObjective
-from simuljax.models.parameters import by_path
-from simuljax.serve.run import shapes
+from simuljax.models.parameters import by_path, shapes
 from simuljax.text import VocabularyConfig
 
 BASE = Path(os.environ.get("SIMULJAX_BASE", VARIANTS["whisper"].run))

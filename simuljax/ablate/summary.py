@@ -15,6 +15,7 @@ from simuljax.ablate.scheduler import is_trained, lacking, state_of
 from simuljax.config.experiment import CONFIG_FILE, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.eval.logs import ARCHIVE, NAME, read_archive
+from simuljax.models.parameters import parameter_count
 from simuljax.report.collect import Evaluated, with_records
 from simuljax.report.grid_page import write_grid_page, write_published_page
 from simuljax.report.page import Table, make_table
@@ -31,7 +32,6 @@ from simuljax.report.results import (
 )
 from simuljax.report.variants import read_variants
 from simuljax.runs.evaluate import SCORES
-from simuljax.serve.run import parameter_count
 
 LOGS = "instances*.log"  # several where the clock was measured more than once
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from simuljax.serve.run import Export, RunError, describe, export, open_run
+from simuljax.train.run import Export, RunError, describe, export, open_run
 
 
 def export_command(chosen: Export) -> Callable[[], None]:

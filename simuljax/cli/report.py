@@ -12,6 +12,7 @@ from simuljax.config.experiment import read_experiment
 from simuljax.config.fields import ConfigError, without_defaults
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
+from simuljax.models.parameters import parameter_count
 from simuljax.report.collect import Evaluated, sources_of
 from simuljax.report.grid_page import write_published_page
 from simuljax.report.page import flatten
@@ -19,8 +20,8 @@ from simuljax.report.results import is_results, read_object, read_results
 from simuljax.report.run_page import Knowledge, Report, write_report
 from simuljax.report.utterances import SourceAudio
 from simuljax.runs.heads import draw_alignment, has_alignment, look
-from simuljax.serve.run import open_run, parameter_count
 from simuljax.train.checkpoint import CHECKPOINTS
+from simuljax.train.run import open_run
 from simuljax.train.run_params import find_params
 
 ALIGNMENT = "alignment.png"  # beside a log

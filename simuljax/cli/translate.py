@@ -21,9 +21,9 @@ from simuljax.serve.cascade import RECOGNISING, check_translator
 from simuljax.serve.live import LiveOptions, check_options, check_sound_file, check_source
 from simuljax.serve.live import run as run_live
 from simuljax.serve.pipeline import LiveError, input_devices
-from simuljax.serve.run import RunError, open_run
 from simuljax.serve.translator import Stream, is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
+from simuljax.train.run import RunError, open_run
 
 # What --offline goes with; the other options are about streams.
 _OFFLINE = ["audio", "to", "offline", "checkpoint", "spoken", "dtype", "beam", "length_penalty"]

@@ -1,4 +1,4 @@
-"""Parameters: their first values, their paths, and their cast to the compute dtype.
+"""Parameters: first values, shapes, paths, and the cast to the compute dtype.
 
 Training keeps float32; a layer of a bfloat16 model casts its weights whenever it is called. For
 decoding, where reading the weights is most of the work, the cast is done beforehand. Results are
@@ -6,14 +6,17 @@ the same bit for bit: what is computed in float32 (norms, energies, triggers) is
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from simuljax.config.model import ModelConfig
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 
@@ -71,3 +74,15 @@ def path_of(keys: tuple) -> str:
 def by_path(params: Mapping) -> dict[str, jax.Array]:
     """Return the parameters by their paths."""
     return {path_of(keys): leaf for keys, leaf in jax.tree_util.tree_leaves_with_path(params)}
+
+
+@functools.lru_cache(maxsize=8)
+def shapes(model: ModelConfig) -> tuple[Any, Any]:
+    """Return the shapes of parameters and BatchNorm's statistics."""
+    key = jax.eval_shape(lambda: jax.random.key(0, impl="rbg"))
+    return jax.eval_shape(functools.partial(initialise, JointModel(model)), key)
+
+
+def parameter_count(model: ModelConfig) -> int:
+    """Return the number of parameters."""
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes(model)[0]))

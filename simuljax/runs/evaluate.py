@@ -35,9 +35,9 @@ from simuljax.report.figures import draw_curves
 from simuljax.runs.recordings import RecordingsSplit, open_recordings, stream_settings
 from simuljax.runs.split import RunSplit, of_text, open_examples
 from simuljax.serve.cascade import RECOGNISING, Cascade, check_translator
-from simuljax.serve.run import open_run
 from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.serve.translator import is_whisper, load
+from simuljax.train.run import open_run
 
 # Settings without influence on a log, or compared elsewhere.
 FREE = ("run", "name", "frames", "repeats", "steps", "data")

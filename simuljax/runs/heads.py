@@ -29,10 +29,10 @@ from simuljax.nn.subsampling import STRIDE
 from simuljax.ops import expected_alignment
 from simuljax.report import figures
 from simuljax.runs.split import RunSplit, open_examples
-from simuljax.serve.run import Run, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS
 from simuljax.train.forward import branches, draw_k, matching_options, shift
+from simuljax.train.run import Run, load_checkpoint, open_run
 from simuljax.train.run_params import Which
 
 STATE_S = STRIDE / 100  # seconds that an encoder state stands for

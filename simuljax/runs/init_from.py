@@ -17,12 +17,12 @@ from simuljax.config.experiment import Experiment, InitFrom
 from simuljax.config.fields import ConfigError
 from simuljax.models.fairseq import EMBEDDINGS as FAIRSEQ_EMBEDDINGS
 from simuljax.models.fairseq import load_fairseq
-from simuljax.models.parameters import by_path, path_of
+from simuljax.models.parameters import by_path, path_of, shapes
 from simuljax.models.whisper.config import Config
 from simuljax.models.whisper.weights import dimensions_of, parameters, read_checkpoint
-from simuljax.serve.run import Run, load_checkpoint, open_run, shapes
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
+from simuljax.train.run import Run, load_checkpoint, open_run
 
 Initialise = Callable[[Any], Any]  # changes the first parameters
 Report = dict[str, list[str]]  # the fate of every parameter, by its kind

@@ -26,10 +26,10 @@ from simuljax.decode.simulate import simulate_speech, simulate_text, usual_liste
 from simuljax.eval import Record
 from simuljax.models.joint import JointModel
 from simuljax.serve.cascade import waiting
-from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator, extract_features, with_step
 from simuljax.text import EOS, WordStream
 from simuljax.text.words import read_by_words
+from simuljax.train.run import Run
 
 Decoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # tokens, their number, the delay of each
 Timed = list[tuple[str, float]]  # words and their delays

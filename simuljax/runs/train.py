@@ -21,13 +21,13 @@ from data_pipelines.input import TrainingInput, init_run, open_input
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, read_experiment
 from simuljax.config.fields import ConfigError, differences, to_json, write_json
-from simuljax.models.parameters import by_path
+from simuljax.models.parameters import by_path, parameter_count, shapes
 from simuljax.runs.init_from import Initialise, initialiser
-from simuljax.serve.run import CONFIG_FILE, parameter_count, shapes
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import ENDED, TrainingRun, compile_ahead, fit
+from simuljax.train.run import CONFIG_FILE
 from simuljax.train.step import TrainState
 
 # Fields that may change when a run is resumed; any other change makes it another run.

@@ -37,7 +37,6 @@ from simuljax.decode.reencoding import (
 )
 from simuljax.decode.stream import Events
 from simuljax.serve.bundled import bundle_of
-from simuljax.serve.run import Run, RunError
 from simuljax.serve.run_translator import RunTranslator, Streaming
 from simuljax.serve.session import Backend, Rows, Session
 from simuljax.serve.translator import Translator
@@ -47,6 +46,7 @@ from simuljax.text import EOS, UNK, WordStream
 from simuljax.text.sentences import ends_sentence
 from simuljax.text.vocabulary import SPECIALS
 from simuljax.text.words import pieces_of_word
+from simuljax.train.run import Run, RunError
 
 KEPT = 1000  # words of a transcript
 SHOWN = 20  # characters in a warning

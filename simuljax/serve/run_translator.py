@@ -34,10 +34,10 @@ from simuljax.decode.stream import (
 from simuljax.errors import unknown
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
-from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.session import MS, STATE, Read, ReadSession, Session, Tokens
 from simuljax.serve.translator import Translator, batch_sizes, batches, samples_of
 from simuljax.text import EOS, Words, WordStream
+from simuljax.train.run import Run, RunError, load_checkpoint, open_run
 from simuljax.train.run_params import Loaded, Which
 
 extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape

@@ -22,10 +22,10 @@ from simuljax.config.decoding import Beam
 from simuljax.config.fields import ConfigError
 from simuljax.decode.beam import translate_text
 from simuljax.serve.cascade import check_translator
-from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.text import EOS, VocabularyError
 from simuljax.train.checkpoint import CheckpointError
+from simuljax.train.run import RunError
 
 REFUSALS = (RunError, CheckpointError, ConfigError, VocabularyError, ValueError, OSError)
 SHORTEST = 16  # tokens that a batch has room for at least

@@ -298,7 +298,7 @@ class CompiledUpdate:
     """
 
     def __init__(self, update: Update, replicas: Replicas, *, seeds: Sequence[int] = (0,)):
-        self.replicas, self.model, self.seeds = replicas, update, tuple(seeds)
+        self.replicas, self.per_replica, self.seeds = replicas, update, tuple(seeds)
         self.compile_s = 0.0  # spent so far in first calls
         self._seed = replicas.replicate(self._stack([np.int32(seed) for seed in seeds]))
         self._numbers: list[jax.Array] = []  # 0, 1, ... on the devices, for micro-batches
@@ -347,10 +347,10 @@ class CompiledUpdate:
         """
         states, none = [], [None] * self.members
         for seed, change, taught in zip(self.seeds, begin or none, teach or none, strict=True):
-            drawn, statistics = self._initialise(self.model.first_key(seed))
+            drawn, statistics = self._initialise(self.per_replica.first_key(seed))
             state = self._state_of(drawn if change is None else change(drawn), statistics)
             if taught is not None:
-                teacher = self.model.first_teacher(taught(drawn))
+                teacher = self.per_replica.first_teacher(taught(drawn))
                 state = dataclasses.replace(state, teacher=teacher)
             states.append(state)
         return self.replicas.replicate(self._stack(states))
@@ -360,13 +360,13 @@ class CompiledUpdate:
             step=jnp.int32(0),
             params=params,
             statistics=statistics,
-            optimiser=self.model.optimiser.init(params),
-            teacher=self.model.first_teacher(params),
+            optimiser=self.per_replica.optimiser.init(params),
+            teacher=self.per_replica.first_teacher(params),
         )
 
     def template(self) -> TrainState:
         """Return shape and place of every array of one run's state; nothing is computed."""
-        shapes = jax.eval_shape(self._initialise, self.model.first_key(self.seeds[0]))
+        shapes = jax.eval_shape(self._initialise, self.per_replica.first_key(self.seeds[0]))
         return self.replicas.over_all_hosts(jax.eval_shape(self._state_of, *shapes))
 
     def joined(self, states: Sequence[TrainState]) -> TrainState:
@@ -454,7 +454,7 @@ class CompiledUpdate:
             lambda x: jax.ShapeDtypeStruct((len(x) * jax.process_count(), *x.shape[1:]), x.dtype),
             batch,
         )
-        terms = functools.partial(self.model.validate, watch=False)
+        terms = functools.partial(self.per_replica.validate, watch=False)
         forward = forward_flops(spread.wrap(terms), self.template(), rows)
         return forward * (1 + BACKWARD) * self.replicas.count * self.members
 

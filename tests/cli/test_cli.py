@@ -27,7 +27,7 @@ from simuljax.profile.alignment import AlignmentProfile
 from simuljax.profile.decode import DecodeProfile
 from simuljax.profile.train import TrainProfile
 from simuljax.report.run_page import Report
-from simuljax.serve.run import RunError
+from simuljax.train.run import RunError
 from tests.eval.logs import made_up
 from tests.report.runs import evaluation
 

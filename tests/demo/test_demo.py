@@ -18,7 +18,7 @@ from simuljax.demo.run import DemoConfig
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import read_records
 from simuljax.runs import heads
-from simuljax.serve.run import open_run
+from simuljax.train.run import open_run
 from simuljax.train.run_log import read_metrics
 
 SMALL = DemoConfig(sentences=16, held_out=8, updates=2, rows=8)

@@ -13,8 +13,8 @@ from simuljax.config.experiment import Budget, load_experiments
 from simuljax.config.training import Objective
 from simuljax.models.parameters import by_path
 from simuljax.runs.train import train
-from simuljax.serve.run import load_checkpoint, open_run
 from simuljax.text import VocabularyConfig
+from simuljax.train.run import load_checkpoint, open_run
 from tests.helpers.corpora import write_hums
 from tests.helpers.experiments import FEW_TERMS, experiment
 

@@ -37,10 +37,10 @@ from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
 from simuljax.models.whisper.weights import _generation, dimensions_of, read_checkpoint
 from simuljax.report.results import curves_of, read_object
-from simuljax.serve.run import read_decoding
 from simuljax.text import load
 from simuljax.text.vocabulary import VocabularyConfig, learn, read_content, write_content
 from simuljax.train.checkpoint import SEAL, damage
+from simuljax.train.run import read_decoding
 from simuljax.train.run_log import repair
 from simuljax.train.run_params import digest, read_params, write_params
 from tests.eval.logs import made_up

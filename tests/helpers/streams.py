@@ -38,11 +38,11 @@ from simuljax.decode.stream import (
 )
 from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count
-from simuljax.serve.run import Run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Tokens
 from simuljax.serve.translator import Stream, Word
 from simuljax.text import EOS, Vocabulary, VocabularyConfig, learn
+from simuljax.train.run import Run
 from simuljax.train.run_params import Loaded
 from tests.helpers import models
 from tests.oracles import simultaneous

@@ -14,10 +14,10 @@ from jax.sharding import PartitionSpec as P
 
 from simuljax.config.model import DecoderWidth, SpeechConfig, Width
 from simuljax.models.encoders import SpectrogramFrontEnd, SpeechEncoder, Stack, VGGBLSTMEncoder
+from simuljax.models.parameters import shapes
 from simuljax.nn.attention import View, distance_penalty
 from simuljax.nn.layers import embed_positions, layer_norm, zero_padding
 from simuljax.nn.subsampling import state_count
-from simuljax.serve.run import shapes
 from tests.helpers.models import drawn
 from tests.oracles import spectrogram as oracle
 from tests.oracles.checks import everything_finite, float32

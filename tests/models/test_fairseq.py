@@ -12,10 +12,9 @@ from simuljax.config.experiment import InitFrom
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import SpeechConfig, TextConfig
 from simuljax.models.fairseq import load_fairseq
-from simuljax.models.parameters import by_path
+from simuljax.models.parameters import by_path, shapes
 from simuljax.models.tensor_file import WeightsError
 from simuljax.runs.init_from import open_donor, table, transfer
-from simuljax.serve.run import shapes
 from tests.models.whisper.small import Call, Global, norm, torch_bytes
 from tests.train import small
 

@@ -13,8 +13,7 @@ import pytest
 from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.models import presets
 from simuljax.models.joint import JointModel, source_of
-from simuljax.models.parameters import cast_weights, initialise, weight_bytes
-from simuljax.serve.run import parameter_count
+from simuljax.models.parameters import cast_weights, initialise, parameter_count, weight_bytes
 from tests.helpers import models
 from tests.helpers.models import fast
 from tests.train import small

@@ -19,7 +19,7 @@ from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig, Width
 from simuljax.config.training import Objective, Optimiser, RateFactor
 from simuljax.eval import read_records
 from simuljax.models.encoders import SpeechEncoder, whisper_floor
-from simuljax.models.parameters import by_path
+from simuljax.models.parameters import by_path, shapes
 from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.config import Config
 from simuljax.models.whisper.model import Encoder
@@ -27,7 +27,6 @@ from simuljax.models.whisper.spectrogram import log_mel
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.init_from import load_whisper_encoder, open_donor
 from simuljax.runs.train import check_factors, train
-from simuljax.serve.run import shapes
 from tests.helpers.experiments import experiment
 from tests.helpers.models import random_parameters
 from tests.models.conftest import SIZES, tensors

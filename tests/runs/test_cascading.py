@@ -18,10 +18,10 @@ from simuljax.models.whisper import Whisper
 from simuljax.runs import evaluate as evaluation
 from simuljax.runs.evaluate import evaluate, plan_evaluations
 from simuljax.runs.split import of_text, word_delays
-from simuljax.serve.run import RunError, open_run
 from simuljax.serve.run_translator import load_run
 from simuljax.serve.translator import load
 from simuljax.text import EOS
+from simuljax.train.run import RunError, open_run
 from tests.helpers.corpora import build, stored, write_hums
 from tests.models.whisper.small import TOKENIZER, small_model
 from tests.serve.test_cascade import Saying

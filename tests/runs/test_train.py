@@ -22,8 +22,8 @@ from simuljax.runs import recordings
 from simuljax.runs import train as training
 from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.train import check_latency, train, write_config
-from simuljax.serve.run import load_checkpoint, open_run
 from simuljax.train.lock import TRAINING, locked
+from simuljax.train.run import load_checkpoint, open_run
 from tests.helpers.experiments import FILE, experiment
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")

@@ -28,11 +28,11 @@ from simuljax.profile.measure import counted_programs
 from simuljax.serve import bundled, cascade
 from simuljax.serve.bundled import CLIP, BundledError, parts_of, resolve, size_mb, target_language
 from simuljax.serve.cascade import Cascade
-from simuljax.serve.run import RunError, open_run
 from simuljax.serve.translator import Stream, Word
 from simuljax.serve.web.models import Model
 from simuljax.serve.web.server import ServeError, ServeOptions, load_models
 from simuljax.serve.whisper import WhisperTranslator
+from simuljax.train.run import RunError, open_run
 from tests.eval.logs import made_up
 from tests.helpers.streams import push_all
 from tests.models.whisper.small import TOKENS, ggml_bytes, random_tensors, small_config

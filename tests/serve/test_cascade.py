@@ -28,13 +28,13 @@ from simuljax.serve.cascade import (
     text_settings,
     texts_of,
 )
-from simuljax.serve.run import Run, RunError, load_checkpoint, open_run
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.translator import Word
 from simuljax.serve.web.server import ServeError, ServeOptions, check_options
 from simuljax.serve.whisper import Window
 from simuljax.serve.whisper.hypothesis import Hypothesis
 from simuljax.text import EOS, VocabularyConfig, learn
+from simuljax.train.run import Run, RunError, load_checkpoint, open_run
 from tests.helpers.streams import push_all, timed
 from tests.models.whisper.small import (
     TOKENIZER,

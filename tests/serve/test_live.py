@@ -9,10 +9,10 @@ import soundfile
 
 import simuljax
 from simuljax.audio import AudioError, as_int16
-from simuljax.serve.run import RunError, open_run
 from simuljax.serve.run_translator import Streaming
 from simuljax.text import VocabularyConfig, learn
 from simuljax.text.vocabulary import TARGET_FILE
+from simuljax.train.run import RunError, open_run
 from tests.helpers import models
 from tests.helpers.streams import TEXT, push_all, timed
 from tests.serve.web.servers import READ, small_run

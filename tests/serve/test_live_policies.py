@@ -9,8 +9,8 @@ from simuljax.audio import AudioError
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import AlignAtt, FixedSteps, LocalAgreement, WaitK
 from simuljax.serve.cascade import TextReader
-from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import IncrementalBackend, RunTranslator
+from simuljax.train.run import RunError
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, SPEECH, push_all, sound, timed
 

@@ -15,10 +15,10 @@ from simuljax.decode.simulate import simulate_text
 from simuljax.decode.stammer import Stammer
 from simuljax.eval import average_lagging
 from simuljax.serve.cascade import TextReader, TextWord
-from simuljax.serve.run import RunError
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, VocabularyError, WordStream
 from simuljax.text.words import read_by_words
+from simuljax.train.run import RunError
 from simuljax.train.run_params import Loaded
 from tests.helpers import models, streams
 from tests.helpers.models import compilations

@@ -69,7 +69,7 @@ def compiled(
 
 
 def weights_of(driver: CompiledUpdate) -> Any:
-    return driver.weights([driver.model.objective.weights()] * driver.members)
+    return driver.weights([driver.per_replica.objective.weights()] * driver.members)
 
 
 def batch(rows: int = 4, seed: int = 0, seconds: float = 0.4) -> Batch:

@@ -38,7 +38,7 @@ def driver():
 
 def train(driver, updates, **weights):
     """Parameters, and the terms of the last validation."""
-    state, given = driver.first(), driver.model.objective.weights() | weights
+    state, given = driver.first(), driver.per_replica.objective.weights() | weights
     for _ in range(updates):
         state, _ = driver.update(state, [BATCH], driver.weights([given]))
     seen = jax.device_get(driver.validate(state, [BATCH]))

@@ -185,7 +185,7 @@ def test_a_frozen_teacher_may_have_parameters_of_its_own_and_keeps_them():
     state = driver.first(teach=[loud_text])
     scale = [tree["text"]["norm"]["scale"] for tree in (state.params, state.teacher)]
     np.testing.assert_allclose(10 * scale[0], scale[1])
-    assert driver.model._next_teacher(state.teacher, state.params) is state.teacher
+    assert driver.per_replica._next_teacher(state.teacher, state.params) is state.teacher
 
 
 def line(dar: float, speech: float, text: float) -> dict[str, float]:

@@ -12,8 +12,7 @@ from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechCon
 from simuljax.config.training import Objective
 from simuljax.losses import JointObjective, combine
 from simuljax.models.joint import JointModel
-from simuljax.models.parameters import initialise
-from simuljax.serve.run import shapes
+from simuljax.models.parameters import initialise, shapes
 from simuljax.train.forward import Variables, forward
 from tests.helpers.models import fast
 from tests.train import small, tones

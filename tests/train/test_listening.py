@@ -75,7 +75,7 @@ def train(
 ) -> TrainState:
     """The state after so many updates more; the one given is left as it is."""
     state, order = jax.tree.map(jnp.copy, state), np.random.default_rng(seed)
-    on_host = small.weights(driver.model.objective) | {"st_latency": jnp.float32(latency)}
+    on_host = small.weights(driver.per_replica.objective) | {"st_latency": jnp.float32(latency)}
     weights: Any = driver.replicas.replicate(on_host)
     for place in order.integers(len(batches()), size=updates):
         state, _ = driver.update(state, [batches()[place]], weights)
@@ -83,13 +83,15 @@ def train(
 
 
 def features_of(driver: CompiledUpdate) -> Any:
-    return speech_features(held_out(), driver.model.statistics, driver.model.objective, None)
+    return speech_features(
+        held_out(), driver.per_replica.statistics, driver.per_replica.objective, None
+    )
 
 
 def delay(driver: CompiledUpdate, state: TrainState) -> Delay:
     """As training expects it, and as a stream has it."""
     latency = jax.device_get(driver.validate(state, [held_out()])).sums["st_latency"]
-    given = (driver.model.model, {"params": state.params}, features_of(driver)[0])
+    given = (driver.per_replica.model, {"params": state.params}, features_of(driver)[0])
     how: Any = {"decoding": DECODING, "listening": Listening(read_ms=80)}
     found = jax.device_get(simulate_speech(*given, held_out().audio_length, **how))
     written = np.arange(found.tokens.shape[1]) < found.lengths[:, None]

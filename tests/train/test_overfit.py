@@ -101,7 +101,7 @@ def boundaries() -> WordBoundaries:
 
 def words_in(driver: CompiledUpdate, state: TrainState, batch: Batch) -> np.ndarray:
     """How many words the CTC head hears in each utterance."""
-    update = driver.model
+    update = driver.per_replica
 
     def count(params, statistics):
         features, frames = speech_features(batch, update.statistics, update.objective, None)

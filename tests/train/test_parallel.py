@@ -151,7 +151,7 @@ def test_nothing_but_batches_is_sent_once_it_runs(model, pmapped):
     state, weights = pmapped.first(), weights_of(pmapped)
     for batch in model[1][:2]:
         state, _ = pmapped.update(state, [batch], weights)
-    on_the_host = {k: np.float32(v) for k, v in pmapped.model.objective.weights().items()}
+    on_the_host = {k: np.float32(v) for k, v in pmapped.per_replica.objective.weights().items()}
     with pytest.raises(Exception, match="Disallowed"):
         pmapped.update(state, model[1][2:3], on_the_host)
 
@@ -193,7 +193,7 @@ def test_augmented_audio_follows_from_seed_and_step_and_the_loss_falls():
     assert_same_bits(after(first)[0].params, state.params)
     losses = [float(report.loss.total)]
     later = dataclasses.replace(first, step=first.step + 1)
-    reseeded = compiled(driver.model, seeds=(1,))
+    reseeded = compiled(driver.per_replica, seeds=(1,))
     for other in (after(later), after(first, reseeded)):
         assert float(other[1].loss.total) != losses[0]
     for _ in range(5):

@@ -11,14 +11,12 @@ place of the checkpoints (`simuljax.train.run_params`). The copy serves `transla
 `report`, teachers and runs that begin with it; its training cannot go on.
 """
 
-import functools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
-import numpy as np
 import tyro
 
 from simuljax.audio import FeatureRecord, load_features
@@ -30,8 +28,7 @@ from simuljax.config.loading import is_reference
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import from_options
 from simuljax.errors import SimuljaxError
-from simuljax.models.joint import JointModel
-from simuljax.models.parameters import initialise
+from simuljax.models.parameters import shapes
 from simuljax.text import Vocabulary, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train import run_params
@@ -136,18 +133,6 @@ def load_checkpoint(run: Run, which: Which = "best") -> Loaded:
                 "one of them is from another run"
             )
     return loaded
-
-
-@functools.lru_cache(maxsize=8)
-def shapes(model: ModelConfig) -> tuple[Any, Any]:
-    """Return the shapes of parameters and BatchNorm's statistics."""
-    key = jax.eval_shape(lambda: jax.random.key(0, impl="rbg"))
-    return jax.eval_shape(functools.partial(initialise, JointModel(model)), key)
-
-
-def parameter_count(model: ModelConfig) -> int:
-    """Return the number of parameters."""
-    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes(model)[0]))
 
 
 COPIED = (CONFIG_FILE, FEATURES_FILE, SOURCE_FILE, TARGET_FILE, DECODING_FILE, ENDED)
