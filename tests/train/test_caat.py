@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow  # compiles much
 OBJECTIVE = dataclasses.replace(SPEECH_ALONE, transducer=1.0, transducer_delay=1.0)
 CAAT = translator(
     speech=SpeechConfig(
-        kind="streaming", layers=2, shared=0, channels=64, chunk=4, left=16, right=2
+        kind="streaming", layers=1, shared=0, channels=32, chunk=4, left=16, right=2
     ),
     decoder="caat",
     decoder_layers=1,
-    joiner_layers=2,
+    joiner_layers=1,
     predecision=PreDecision(step_ms=160),
     monotonic=Monotonic(policy="offline"),
 )

@@ -106,15 +106,13 @@ def damage(file: Path, how: str) -> None:
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("how", ["cut", pytest.param("flipped", marks=pytest.mark.slow)])
-def test_damage_to_any_file_falls_back_or_does_no_harm(
-    written: Path, tmp_path: Path, how: str
-) -> None:
+def test_damage_to_any_file_falls_back_or_does_no_harm(written: Path, tmp_path: Path) -> None:
+    """Cut short or with one other bit, in turn."""
     names = [f.relative_to(written) for f in (written / "3").rglob("*") if f.is_file()]
     noticed = 0
     for number, name in enumerate(names):
         copy = shutil.copytree(written, tmp_path / str(number))
-        damage(copy / name, how)
+        damage(copy / name, "flipped" if number % 2 else "cut")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             restored = Checkpoints(copy).restore(state_of(0))

@@ -1,7 +1,6 @@
-"""Energies: gradients reach every head of every layer, and which forms of DAR descend."""
+"""Energies: gradients reach every head of every layer; DAR, its teachers, and a runaway."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +26,7 @@ from simuljax.train.run_log import DecisionWatch, means
 from simuljax.train.step import CompiledUpdate
 from tests.helpers.models import compiled, random_parameters
 from tests.train import small
+from tests.train.overfitting import compiling_quickly
 
 HEADS, LAYERS = 4, 2
 BATCH = small.batch(rows=3, seed=0)
@@ -110,7 +110,7 @@ def test_every_head_of_every_layer_learns_to_decide(attention, kind):
 
 ONLY_DAR = dataclasses.replace(small.ALONE, decision_attentive=1.0)
 WEIGHTS = {term.name: float(term.name == "dar") for term in ONLY_DAR.terms()}
-UPDATES, DECAY = 30, 0.99
+UPDATES, DECAY = 20, 0.99
 SMALL = small.translator(speech=SpeechConfig(layers=1, shared=1, channels=16))
 RATE = Optimiser(learning_rate=0.05, warmup=1, method="sgd")
 
@@ -120,62 +120,33 @@ def driver_of(teacher: str) -> CompiledUpdate:
     return small.compiled(small.update(SMALL, RATE, objective=Objective(terms=joint.terms())))
 
 
-@dataclasses.dataclass
-class Followed:
-    """DAR before every update, what was logged then, and the states before and after."""
-
-    dar: list[float]
-    logged: list[dict[str, float]]
-    first: Any
-    last: Any
-
-
-@functools.cache
-def follow(teacher: Any) -> Followed:
-    """Some updates with DAR alone, from text states ten times the size of speech states."""
-    driver = driver_of(teacher)
-    state, weights, batch = driver.first([loud_text]), driver.weights([WEIGHTS]), small.batch(4)
-    first, reports = jax.device_get(state), []
-    for _ in range(UPDATES):
-        state, report = driver.update(state, [batch], weights)
-        reports.append(jax.device_get(report))
-    dar = [float(report.loss.terms["dar"]) for report in reports]
-    logged = [means(report.logged) for report in reports]
-    return Followed(dar=dar, logged=logged, first=first, last=jax.device_get(state))
-
-
 def loud_text(params: Any) -> Any:
+    """Make text states ten times the size of speech states."""
     norm = jax.tree.map(lambda x: 10.0 * x, params["text"]["norm"])
     return params | {"text": params["text"] | {"norm": norm}}
 
 
 @pytest.mark.slow
-def test_flow_descends_and_is_logged():
-    flow = follow("flow")
-    assert flow.dar[-1] < 0.5 * flow.dar[0]
-    assert flow.last.teacher == {}  # none is needed
-    assert {"st_energy", "mt_energy", "st_read", "mt_read"} < set(flow.logged[-1])
-    assert all(0 < flow.logged[-1][name] <= 1 for name in ("st_read", "mt_read"))
-
-
-@pytest.mark.slow
-def test_stop_can_raise_what_it_minimises():
-    """The negative control: the same first parameters, the same steps."""
-    stop = follow("stop")
-    assert stop.dar[0] == pytest.approx(follow("flow").dar[0], rel=1e-5)
-    assert max(stop.dar) > 1.1 * stop.dar[0] and stop.last.teacher == {}
-
-
-@pytest.mark.slow
-def test_an_averaged_teacher_descends_and_follows():
-    found = follow("averaged")
-    assert found.dar[-1] < 0.5 * found.dar[0]
-    assert set(found.last.teacher) == {"text", "shared", "decoder"}
+def test_dar_alone_descends_towards_an_averaged_teacher_that_follows():
+    with compiling_quickly():
+        driver = driver_of("averaged")
+        state, batch = driver.first([loud_text]), small.batch(4)
+        first, reports = jax.device_get(state), []
+        for _ in range(UPDATES):
+            state, report = driver.update(state, [batch], driver.weights([WEIGHTS]))
+            reports.append(jax.device_get(report))
+    dar = [float(report.loss.terms["dar"]) for report in reports]
+    assert dar[-1] < 0.6 * dar[0]
+    logged = means(reports[-1].logged)
+    assert {"st_energy", "mt_energy", "st_read", "mt_read"} < set(logged)
+    assert all(0 < logged[name] <= 1 for name in ("st_read", "mt_read"))
+    last = jax.device_get(state)
+    assert set(last.teacher) == {"text", "shared", "decoder"}
 
     def bias(tree):
         return float(tree["decoder"]["layer"]["cross"]["bias"][0])
 
-    start, now, kept = map(bias, (found.first.params, found.last.params, found.last.teacher))
+    start, now, kept = map(bias, (first.params, last.params, last.teacher))
     assert start != now and min(start, now) < kept < max(start, now)
     assert abs(kept - start) < (1 - DECAY**UPDATES) * 1.5 * abs(now - start)
 
