@@ -20,6 +20,7 @@ from simuljax.eval.logs import read_records
 from simuljax.runs import heads
 from simuljax.serve.run import open_run
 from simuljax.train.run_log import read_metrics
+from tests.train.overfitting import compiling_quickly
 
 SMALL = DemoConfig(sentences=16, held_out=8, updates=2, rows=8)
 TERMS = {"st_nll", "mt_nll", "ctc", "kd", "car", "dar", "st_latency", "mt_latency"}
@@ -37,7 +38,8 @@ def corpus(config) -> PreparedCorpus:
 
 @pytest.fixture(scope="module")
 def numbers(config, corpus) -> Mapping[str, float]:
-    return demo.run(config, write_page)
+    with compiling_quickly():
+        return demo.run(config, write_page)
 
 
 def assert_is_a_picture(path: Path) -> None:
@@ -52,7 +54,8 @@ def assert_is_a_picture(path: Path) -> None:
 @pytest.mark.slow
 def test_the_alignment_is_of_the_utterance(numbers, config, corpus):
     held_out = corpus["test"]
-    looked = heads.look(open_run(config.out / "run"), held_out, 1)
+    with compiling_quickly():
+        looked = heads.look(open_run(config.out / "run"), held_out, 1)
     np.testing.assert_allclose(looked.alpha.sum(-1), 1, atol=1e-4)
     assert looked.alpha.shape == (4, len(looked.pieces), len(looked.edges) - 1)
     assert "".join(looked.pieces[:-1]).startswith(held_out.table.translation[1].split()[0][:1])
@@ -120,7 +123,8 @@ def test_the_whole_demo(numbers, config, corpus):
 
 @pytest.mark.slow
 def test_a_second_demo_takes_what_the_first_left(numbers, config, capsys):
-    again = demo.run(config, write_page)
+    with compiling_quickly():
+        again = demo.run(config, write_page)
     for name in numbers.keys() - {"seconds"}:
         np.testing.assert_equal(again[name], numbers[name], name)
     assert "test:" not in capsys.readouterr().err, "something was translated anew"

@@ -129,12 +129,9 @@ def terms(row: Experiment) -> set[str]:
 
 
 TERMS = {
-    "teacher": {"mt_nll"},
-    "transformer_fixed_k3": {"st_nll", "ctc"},
     "conformer_adaptive_k5_kd": {"st_nll", "ctc"},
     "caat_32_kd": {"st_nll", "transducer", "transducer_delay"},
     "characters": {"st_nll"},
-    "asr": {"st_nll", "ctc"},
     "mt": {"mt_nll"},
 }
 

@@ -50,7 +50,7 @@ from pathlib import Path
 from simuljax.config.training import Cluster
 from tests.helpers.experiments import experiment, text_alone
 small = experiment(Path({corpus!r}), Path({run!r}))
-training = replace(small.training, updates=200, log_every=5, validate_every=10, keep_last=2)
+training = replace(small.training, updates=80, log_every=5, validate_every=10, keep_last=2)
 EXPERIMENT = text_alone(
     replace(small, training=training, cluster=Cluster(silent_s=10, start_s=120))
 )

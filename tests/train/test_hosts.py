@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -15,10 +16,18 @@ from simuljax.train.run_log import read_metrics
 from simuljax.train.run_params import load
 from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import runs, small
+from tests.train.overfitting import compiling_quickly
 from tests.train.processes import Process, two
 
 pytestmark = pytest.mark.slow
 WAY, SGD, SILENT_S = "shard_map", ("--method", "sgd"), 10
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly() -> Iterator[None]:
+    """As the processes do."""
+    with compiling_quickly():
+        yield
 
 
 @pytest.fixture(scope="module")

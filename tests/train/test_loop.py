@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from simuljax.train.run_log import read_metrics
 from simuljax.train.run_params import load
 from simuljax.train.step import CompiledUpdate
 from tests.train import runs, small
+from tests.train.overfitting import compiling_quickly
 from tests.train.states import assert_same_bits
 
 
@@ -185,7 +187,8 @@ def test_all_terms_of_the_joint_objective_are_recorded_and_statistics_come_back(
     batches = [small.batch(rows=4, seed=0)]
     data = dataclasses.replace(runs.data(), train=small.Cycle(batches), valid=lambda: batches)
     member = TrainingRun(tmp_path, runs.training(updates=2, validate_every=2))
-    state = fit([member], small.translator(speech=speech), data)
+    with compiling_quickly():
+        state = fit([member], small.translator(speech=speech), data)
     terms = {"st_nll", "mt_nll", "kd", "car", "dar", "st_latency", "mt_latency", "st_variance"}
     recorded = values(tmp_path)[2].keys()
     assert {*terms, *(f"weighted_{term}" for term in terms)} < recorded
@@ -324,10 +327,11 @@ def together(where: Path, **changes) -> None:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Path:
+def pair(tmp_path_factory) -> Iterator[Path]:
     where = tmp_path_factory.mktemp("pair")
-    together(where)
-    return where
+    with compiling_quickly():
+        together(where)
+        yield where
 
 
 def losses(run: Path) -> list[float]:
