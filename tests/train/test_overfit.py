@@ -89,7 +89,7 @@ def test_all_terms_together_teach_both_branches_by_heart(learnt):
 def test_without_what_is_said_they_are_not(joint, batch):
     """The audio of one for all: what is left are tokens whose words were drawn at random."""
     one = {n: np.repeat(getattr(batch, n)[:1], COUNT, 0) for n in ("audio", "audio_length")}
-    known, _ = overfit(joint, dataclasses.replace(batch, **one), most=120)
+    known, _ = overfit(joint, dataclasses.replace(batch, **one), most=80)
     assert known.nll["st"] > 0.5 and known.accuracy["st"] < 0.8
 
 
@@ -104,7 +104,7 @@ def test_a_heavier_latency_term_lowers_expected_delays(joint, learnt, batch):
         seen = jax.device_get(joint.validate(state, [batch]))
         delay = seen.sums["st_latency"].numerator / COUNT
         right = seen.logged["st_accuracy"]
-        return float(delay), float(right[0] / right[1])
+        return float(delay), float(right.numerator / right.denominator)
 
     (slower, _), (quicker, accuracy) = later(0.05), later(1.0)
     print(slower, quicker, accuracy)
