@@ -13,7 +13,6 @@ from data_pipelines.utterance import Voice
 from simuljax.cli.demo import write_page
 from simuljax.demo import run as demo
 from simuljax.demo.corpus import LittlePhrasebook, frequent_words
-from simuljax.demo.experiment import EXPERIMENT
 from simuljax.demo.run import DemoConfig
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import read_records
@@ -68,14 +67,6 @@ def test_the_alignment_is_of_the_utterance(numbers, config, corpus):
     assert_is_a_picture(heads.draw_alignment(looked, config.out / "alignment.png"))
 
 
-def test_the_table_shows_every_score():
-    scores = {"offline": (31.2, 1500), "streamed": (24.8, 812), "other": (1.5, 799)}
-    shown = {name: {"BLEU": bleu, "LAAL": laal} for name, (bleu, laal) in scores.items()}
-    text = demo.table(shown, similar=8.5, count=200)
-    for number in ("31.2", "24.8", "1.5", "8.5", "1500 ms", "812 ms", "200 held-out"):
-        assert number in text
-
-
 def test_the_memoriser_answers_with_its_nearest_sentence(corpus):
     train, test = corpus["train"].table, corpus["test"].table
     assert demo.most_similar_bleu(train, train) == pytest.approx(100)
@@ -94,16 +85,6 @@ def test_the_little_phrasebook_is_little_and_a_larger_one_begins_with_it():
     for utterance in more:
         assert len(utterance.transcript.split()) <= 8
         assert known.issuperset(demo.bag(utterance.transcript))
-
-
-def test_the_demo_trains_with_every_loss_and_latency_last():
-    training = EXPERIMENT.training
-    weights = training.objective.weights()
-    for term in ("st_nll", "kd", "car", "dar", "mt_nll", "ctc", "st_latency"):
-        assert weights[term] > 0
-    latency = training.objective.term("st_latency")
-    assert latency is not None and isinstance(latency.start, int)
-    assert training.updates / 2 < latency.start < training.updates
 
 
 @pytest.mark.slow

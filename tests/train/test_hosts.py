@@ -121,15 +121,6 @@ def test_a_host_that_is_stopped_ends_the_other(tmp_path):
         pair[1].popen.kill()
 
 
-def test_a_host_that_is_slow_is_named(tmp_path):
-    pair = two(tmp_path, *SGD, "--slow", "60", "--slow-s", "10")
-    pair[0].wait_for_step(4)
-    ended_after(pair[0], 1, 60)
-    assert "waiting: process 1 has been at 'reading the batch of update 6'" in pair[0].said
-    assert "cluster.slow_s (10 s)" in pair[0].said
-    assert pair[1].ended() == 1
-
-
 def test_other_parameters_are_refused(tmp_path):
     """Here of another seed: a run to start from may differ without a word in the configuration."""
     for process in two(tmp_path, *SGD, second=("--seed", "1")):

@@ -21,6 +21,7 @@ from simuljax.config.model import SpeechConfig
 from simuljax.config.training import Objective, Training
 from simuljax.losses import JointObjective, Term, TermSum
 from simuljax.profile.measure import counted_programs
+from simuljax.train import cluster
 from simuljax.train.checkpoint import Checkpoints
 from simuljax.train.flops import forward_flops, peak_flops
 from simuljax.train.forward import Forward
@@ -76,6 +77,17 @@ def test_it_learns_and_records(whole):
     assert {*terms, *(f"weighted_{term}" for term in terms), "loss"} < train[2].keys()
     assert train[8]["loss"] < train[2]["loss"]
     assert valid[8]["mt_nll"] < valid[4]["mt_nll"]
+
+
+def test_a_process_says_where_it_is(go, tmp_path, monkeypatch):
+    """So that one that lags is named."""
+    places = []
+    monkeypatch.setattr(cluster, "at", places.append)
+    go(tmp_path, updates=2, validate_every=2)
+    updates = [f"{where}update {n}" for n in (1, 2) for where in ("reading the batch of ", "")]
+    ends = ["validation after update 2", "saving after update 2"]
+    begins = ["taking the first parameters", "compiling the update"]
+    assert places == [*begins, *updates, *ends]
 
 
 def test_of_speech_and_text_in_turn_the_updates_of_speech_are_logged(go, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from simuljax.audio import WaveAugment
 from simuljax.batch import Batch
-from simuljax.config.model import SpeechConfig
+from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.profile.measure import collectives, counted_programs
 from simuljax.train.step import CompiledUpdate, Replicas, TrainState, Update
 from tests.train import small
@@ -20,6 +20,7 @@ from tests.train.states import assert_same_bits
 
 STEPS = 5
 WAYS = ["pmap", "shard_map"]
+HARD = Monotonic(attention="hard", noise=0.0, bias=0.0)  # compiles in the least time
 TEXT = small.translator(speech=None)  # half as much to compile, and as ragged
 
 
@@ -102,12 +103,13 @@ def test_four_devices_by_shard_map_and_one_that_accumulates_are_as_one(model, al
 
 
 @pytest.mark.slow
+@compiling_quickly()
 def test_four_devices_are_as_one_where_rows_lack_speech_or_text():
     """The joint model: its terms have denominators of their own, unlike on every device."""
-    update = small.update(small.translator(speech=SpeechConfig(layers=1, shared=1, channels=16)))
+    least = {"speech": SpeechConfig(layers=1, shared=1, channels=16), "monotonic": HARD}
+    update = small.update(small.translator(**least))
     batches = [small.batch(seed=seed, seconds=0.1) for seed in range(STEPS)]
-    with compiling_quickly():
-        one, four = (train(compiled(update, devices), batches) for devices in (1, 4))
+    one, four = (train(compiled(update, devices), batches) for devices in (1, 4))
     assert_same(four, one)
 
 
@@ -118,11 +120,12 @@ def program(driver: CompiledUpdate, batch: Batch) -> str:
 
 
 @pytest.mark.slow
+@compiling_quickly()
 def test_augmented_audio_follows_from_seed_and_step_and_the_loss_falls():
     augment = WaveAugment(reverb=0.5, rt60_s=(0.05, 0.1), babble=0.5, noise=0.5, level=0.5)
     objective = small.objective(**dataclasses.asdict(small.ALONE))
     objective = dataclasses.replace(objective, wave_augment=augment)
-    speech = small.translator(text=None, speech=small.SPEECH)
+    speech = small.translator(text=None, speech=small.SPEECH, monotonic=HARD)
     sgd = dataclasses.replace(small.SGD, learning_rate=0.3)
     driver = compiled(small.update(speech, sgd, objective=objective))
     batch, first, weights = small.batch(), driver.first(), weights_of(driver)
