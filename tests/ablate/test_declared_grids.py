@@ -1,4 +1,4 @@
-"""Check the declared grids: evaluations that apply, numbers of runs, runs that grids share."""
+"""Check the declared grids: evaluations that apply, runs that grids share."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -82,10 +82,7 @@ def rows_of(runs: set[str]) -> set[str]:
     return {run.rsplit("-", 1)[0] for run in runs}
 
 
-def test_numbers_of_runs_are_those_of_the_docstrings_and_grids_share_runs(names):
-    counts = {"dar": 48, "decisions": 18, "longer": 32, "latency_weight": 48, "figures": 26}
-    counts |= {"clock": 18, "alone": 32, "helped": 33}
-    assert {name: len(names[name]) for name in counts} == counts
+def test_grids_share_runs(names):
     donors = {"asr", "mt"}
     common = {f"{variant}-seed{s}" for variant in ("dar", "dar_lambda_0.1") for s in (0, 1)}
     kd = {f"{variant}-seed{s}" for variant in ("kd", "kd_lambda_0.1") for s in (0, 1)}

@@ -67,6 +67,7 @@ def test_the_alignment_is_of_the_utterance(numbers, config, corpus):
     assert_is_a_picture(heads.draw_alignment(looked, config.out / "alignment.png"))
 
 
+@pytest.mark.slow
 def test_the_memoriser_answers_with_its_nearest_sentence(corpus):
     train, test = corpus["train"].table, corpus["test"].table
     assert demo.most_similar_bleu(train, train) == pytest.approx(100)

@@ -165,15 +165,14 @@ def test_training_goes_on_after_damage(copy: Path) -> None:
     assert_same_bits(restored.state, state_of(33))
 
 
-@pytest.mark.parametrize("which", ["best", "last"])
-def test_a_reader_passes_over_a_damaged_checkpoint_and_names_it(copy: Path, which) -> None:
+def test_a_reader_passes_over_a_damaged_checkpoint_and_names_it(copy: Path) -> None:
     run = copy.parent
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is said of whole ones
-        assert load(run, which).steps == (3,)
+        assert load(run, "last").steps == (3,)
     damage(next((copy / "3" / "state" / "d").iterdir()), "flipped")
     with pytest.warns(UserWarning, match=r"3 is damaged \(state/.*: passed over") as said:
-        loaded = load(run, which)
+        loaded = load(run, "best")
     assert loaded.steps == (2,) and len(said) == 1
     assert_same_bits(loaded.params["embedding"], state_of(2).params["embedding"])
 
