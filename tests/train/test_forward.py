@@ -17,8 +17,8 @@ from simuljax.serve.run import shapes
 from simuljax.train.forward import Variables, forward
 from tests.helpers.models import fast
 from tests.train import small
+from tests.train.overfitting import CAAT
 from tests.train.small import ALONE
-from tests.train.test_caat import CAAT
 
 SPEECH = SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1)
 HARD = Monotonic(attention="hard", noise=0.0)  # compiles in the least time

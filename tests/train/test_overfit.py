@@ -8,7 +8,9 @@ import jax
 import numpy as np
 import pytest
 
+from simuljax.audio import Features, features_of
 from simuljax.batch import Batch
+from simuljax.config.decoding import Blocks, Decoding
 from simuljax.config.model import (
     Attention,
     DecisionKind,
@@ -18,6 +20,7 @@ from simuljax.config.model import (
     SpeechConfig,
     TextConfig,
 )
+from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.losses import JointObjective
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
@@ -26,6 +29,7 @@ from simuljax.train.forward import speech_features
 from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import tones
 from tests.train.overfitting import (
+    CAAT,
     SPEECH_ALONE,
     Known,
     compiling_quickly,
@@ -51,6 +55,7 @@ GRID = {
     "chunkwise-learnable": case("chunkwise", "learnable"),
 }
 JOINT = translator(speech=SpeechConfig(layers=2, shared=1, channels=64), text=TextConfig(layers=1))
+STRAIGHT = tones.utterances(4, seed=3, order="straight")
 EVERY_TERM = JointObjective(smoothing=0.0, latency=0.05)  # with KD, CAR and DAR
 
 
@@ -143,3 +148,39 @@ def test_a_conformer_learns_them_waiting_for_words_that_it_hears(batch):
     known, state = overfit(driver, batch, most=600)
     assert known.is_enough
     assert (words_in(driver, state, batch) == batch.source_length - 1).mean() >= 0.9
+
+
+@pytest.fixture(scope="module")
+def caat() -> CompiledUpdate:
+    objective = dataclasses.replace(SPEECH_ALONE, transducer=1.0, transducer_delay=1.0)
+    return driver_of(CAAT, objective, STRAIGHT)
+
+
+def trained(driver: CompiledUpdate, updates: int, **weights: float) -> tuple[Any, dict[str, float]]:
+    """Parameters, and the terms of the last validation."""
+    state, given = driver.first(), {**driver.model.objective.weights(), **weights}
+    for _ in range(updates):
+        state, _ = driver.update(state, [STRAIGHT], driver.weights([given]))
+    seen = jax.device_get(driver.validate(state, [STRAIGHT]))
+    return state.params, {name: s.numerator / s.denominator for name, s in seen.sums.items()}
+
+
+def test_caat_learns_4_and_writes_them_while_they_are_spoken(caat):
+    params, terms = trained(caat, 200)
+    assert terms["transducer"] < 0.1 and terms["st_nll"] < 0.1
+    features = features_of(STRAIGHT.audio, Features(), tones.heard_in(STRAIGHT).statistics)
+    given = (JointModel(CAAT), {"params": jax.device_get(params)}, features, STRAIGHT.audio_length)
+    early = 0
+    for blocks in (Blocks(inside=1), Blocks()):
+        how = {"decoding": Decoding(blocks=blocks), "listening": Listening(read_ms=160)}
+        done = simulate_speech(*given, **how)
+        for b, n in enumerate(np.asarray(done.lengths)):
+            said = STRAIGHT.target[b, : STRAIGHT.target_length[b]].tolist()
+            assert done.tokens[b, :n].tolist() == said
+            early += int((done.delays[b, :n] < STRAIGHT.audio_length[b] / 16).sum())
+    assert early > 8, "most of it had to wait for the end"
+
+
+def test_a_caat_that_is_charged_for_delay_writes_sooner(caat):
+    free, charged = (trained(caat, 60, transducer_delay=w)[1] for w in (1e-9, 30.0))
+    assert charged["transducer_delay"] < 0.8 * free["transducer_delay"]
