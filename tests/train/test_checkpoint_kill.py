@@ -38,11 +38,14 @@ def start(directory: Path) -> subprocess.Popen[str]:
 
 
 def killed_while_writing(directory: Path, step: int) -> int:
-    """Start it, end it as a power cut would; restore, compare, and return the step."""
+    """Start it, end it as a power cut would while it writes that step or a later one; compare."""
     run, deadline = start(directory), time.monotonic() + 60
-    while not list(directory.glob(f"{step}.orbax-checkpoint-tmp*")):
+    writing = []
+    while max(writing, default=0) < step:
         assert run.poll() is None and time.monotonic() < deadline
         time.sleep(0.0005)
+        found = directory.glob("*.orbax-checkpoint-tmp*")
+        writing = [int(path.name.partition(".")[0]) for path in found]
     os.kill(run.pid, signal.SIGKILL)
     said = run.communicate()[0].splitlines()
     assert run.returncode == -signal.SIGKILL  # it was alive until now
@@ -55,8 +58,8 @@ def killed_while_writing(directory: Path, step: int) -> int:
 
 def test_killed_while_writing_and_again_after_resuming(tmp_path: Path) -> None:
     reached = killed_while_writing(tmp_path, 3)
-    assert reached in (2, 3)
-    assert killed_while_writing(tmp_path, reached + 2) in (reached + 1, reached + 2)
+    assert reached >= 2
+    assert killed_while_writing(tmp_path, reached + 2) > reached
     leftovers = [p.name for p in tmp_path.iterdir() if not p.name.isdecimal()]
     assert len(leftovers) <= 1  # of this life alone: the earlier one was cleared away
 
