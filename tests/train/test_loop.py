@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from simuljax.config.fields import ConfigError
-from simuljax.config.model import Monotonic, SpeechConfig
+from simuljax.config.model import Monotonic
 from simuljax.config.training import Objective, Training
 from simuljax.losses import JointObjective, Term, TermSum
 from simuljax.profile.measure import counted_programs
@@ -190,23 +190,6 @@ def test_the_best_is_that_of_the_phase_and_epochs_end_a_run(go, tmp_path):
     right = [values(tmp_path, "valid")[step]["mt_accuracy"] - 1.0 for step in (6, 8)]
     assert scores == pytest.approx(right)
     assert set(checkpoints.steps()) & {2, 4}  # the best of the phase before stays
-
-
-@pytest.mark.slow
-@compiling_quickly()
-def test_statistics_of_batch_normalisation_come_back(tmp_path):
-    """They go through the loop: learnt, saved, and found again."""
-    model = small.translator(
-        speech=SpeechConfig(kind="conformer", layers=1, shared=0, channels=16, kernel=3),
-        text=None,
-        monotonic=Monotonic(policy="offline"),
-    )
-    batches = [small.batch(rows=4, seed=0)]
-    data = dataclasses.replace(runs.data(), train=small.Cycle(batches), valid=lambda: batches)
-    state = fit([TrainingRun(tmp_path, runs.training(updates=2, validate_every=2))], model, data)
-    learnt = jax.device_get(state.statistics)
-    assert any(np.abs(leaf).max() not in (0, 1) for leaf in jax.tree.leaves(learnt))
-    jax.tree.map(np.testing.assert_array_equal, learnt, load(tmp_path, "last").statistics)
 
 
 JOINT = JointObjective(latency=0.1, variance=0.2, distillation=0.3)
