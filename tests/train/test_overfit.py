@@ -99,21 +99,15 @@ def test_without_what_is_said_they_are_not(joint, batch):
 
 
 def test_a_heavier_latency_term_lowers_expected_delays(joint, learnt, batch):
-    """By more than the same updates with the weight of before do; it still hears what it says."""
-
-    def later(weight: float) -> tuple[float, float]:
-        state = jax.tree.map(lambda leaf: leaf.copy(), learnt[1])
-        given = joint.model.objective.weights() | {"st_latency": weight}
-        for _ in range(40):
-            state, _ = joint.update(state, [batch], joint.weights([given]))
-        seen = jax.device_get(joint.validate(state, [batch]))
-        delay = seen.sums["st_latency"].numerator / COUNT
-        right = seen.logged["st_accuracy"]
-        return float(delay), float(right.numerator / right.denominator)
-
-    (slower, _), (quicker, accuracy) = later(0.05), later(1.0)
-    print(slower, quicker, accuracy)
-    assert quicker < 0.9 * slower and accuracy > 0.9
+    state, given = joint.first(), joint.model.objective.weights() | {"st_latency": 1.0}
+    for _ in range(80):
+        state, _ = joint.update(state, [batch], joint.weights([given]))
+    slower, quicker = (
+        jax.device_get(joint.validate(each, [batch])).sums["st_latency"].numerator / COUNT
+        for each in (learnt[1], state)
+    )
+    print(slower, quicker)
+    assert quicker < 0.8 * slower
 
 
 def boundaries() -> WordBoundaries:
