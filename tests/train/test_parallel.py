@@ -1,6 +1,7 @@
 """pmap = shard_map = one device, and one device that accumulates = many (SGD hides nothing)."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -22,6 +23,12 @@ STEPS = 5
 WAYS = ["pmap", "shard_map"]
 HARD = Monotonic(attention="hard", noise=0.0, bias=0.0)  # compiles in the least time
 TEXT = small.translator(speech=None)  # half as much to compile, and as ragged
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly() -> Iterator[None]:
+    with compiling_quickly():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +110,6 @@ def test_four_devices_by_shard_map_and_one_that_accumulates_are_as_one(model, al
 
 
 @pytest.mark.slow
-@compiling_quickly()
 def test_four_devices_are_as_one_where_rows_lack_speech_or_text():
     """The joint model: its terms have denominators of their own, unlike on every device."""
     least = {"speech": SpeechConfig(layers=1, shared=1, channels=16), "monotonic": HARD}
@@ -120,7 +126,6 @@ def program(driver: CompiledUpdate, batch: Batch) -> str:
 
 
 @pytest.mark.slow
-@compiling_quickly()
 def test_augmented_audio_follows_from_seed_and_step_and_the_loss_falls():
     augment = WaveAugment(reverb=0.5, rt60_s=(0.05, 0.1), babble=0.5, noise=0.5, level=0.5)
     objective = small.objective(**dataclasses.asdict(small.ALONE))
