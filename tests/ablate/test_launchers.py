@@ -42,14 +42,6 @@ def no_collection() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    library = pytest.importorskip("ray", reason="needs `pip install 'simuljax[ray]'`")
-    library.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
-    yield
-    library.shutdown()
-
-
 def interrupt(output: Path, *words: str) -> None:
     """Interrupt the job whenever its command has printed the next of these words."""
     for word in words:
@@ -106,6 +98,7 @@ def check_status(tmp_path: Path, jobs: Jobs) -> None:
 
 
 def check_cancelling(tmp_path: Path, jobs: Jobs) -> int:
+    (tmp_path / "run" / "output.log").unlink()
     job, output = started(tmp_path, jobs, SAVES, str(tmp_path / "state"))
     while not (output.exists() and output.read_text()):
         assert job.poll() is None
@@ -117,15 +110,10 @@ def check_cancelling(tmp_path: Path, jobs: Jobs) -> int:
 
 
 @pytest.mark.slow
-def test_submitit_job_has_the_status_of_its_command(tmp_path):
+def test_submitit_job_has_the_status_of_its_command_and_saves_when_cancelled(tmp_path):
     pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
     check_status(tmp_path, SUBMITIT)
     assert list((tmp_path / FOLDER).iterdir())
-
-
-@pytest.mark.slow
-def test_cancelled_submitit_job_saves_its_state(tmp_path):
-    pytest.importorskip("submitit", reason="needs `pip install 'simuljax[cluster]'`")
     check_cancelling(tmp_path, SUBMITIT)
 
 
@@ -160,26 +148,24 @@ def test_job_that_leaves_the_queue_without_a_result_has_failed(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_ray_task_has_the_status_of_its_command_and_a_time_limit(ray, tmp_path):
-    check_status(tmp_path, RAY)
-    short = Jobs(engine="ray", gpus=0, cpus=1, minutes=0)
-    job, output = started(tmp_path, short, "import time; time.sleep(60)")
-    assert job.wait() == 1 and "--minutes" in output.read_text()
-
-
-@pytest.mark.slow
-def test_cancelled_ray_task_saves_its_state(ray, tmp_path):
-    assert check_cancelling(tmp_path, RAY) == 1
-
-
-@pytest.mark.slow
-def test_ray_task_has_our_variables_and_working_directory(ray, tmp_path, monkeypatch):
+def test_ray_task_is_like_a_process_here_with_a_time_limit(tmp_path, monkeypatch):
+    """The status, variables and directory are those of its command; it saves when cancelled."""
+    library = pytest.importorskip("ray", reason="needs `pip install 'simuljax[ray]'`")
     monkeypatch.setenv("SIMULJAX_RUNS", "elsewhere")
     monkeypatch.chdir(tmp_path)
-    code = "import os; print(os.getcwd(), os.environ['SIMULJAX_RUNS'])"
-    job, output = started(tmp_path, RAY, code)
-    assert job.wait() == 0
-    assert output.read_text().split() == [str(tmp_path), "elsewhere"]
+    library.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
+    try:
+        check_status(tmp_path, RAY)
+        code = "import os; print(os.getcwd(), os.environ['SIMULJAX_RUNS'])"
+        job, output = started(tmp_path, RAY, code)
+        assert job.wait() == 0
+        assert output.read_text().split() == [str(tmp_path), "elsewhere"]
+        assert check_cancelling(tmp_path, RAY) == 1
+        short = Jobs(engine="ray", gpus=0, cpus=1, minutes=0)
+        job, output = started(tmp_path, short, "import time; time.sleep(60)")
+        assert job.wait() == 1 and "--minutes" in output.read_text()
+    finally:
+        library.shutdown()
 
 
 def test_engine_that_is_not_installed_is_rejected(tmp_path, monkeypatch, capsys):

@@ -28,8 +28,7 @@ from simuljax.ablate.scheduler import (
     to_compile,
     to_evaluate,
 )
-from simuljax.ablate.summary import write_summary
-from simuljax.ablate.worker import SPENT, work
+from simuljax.ablate.worker import work
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Joining
 from simuljax.config.fields import ConfigError, read_json, write_json
@@ -196,15 +195,7 @@ def test_groups_that_share_a_program_compile_it_once(corpus, tmp_path):
     joined = replace(own, data=replace(own.data, joining=Joining(utterances=2)))
     drawn = programs("one", replace(ablation, variants={**ablation.variants, "one": joined}))
     assert drawn[0] != drawn[1], "other recordings are joined"
-    runs = plan(ablation)
-    assert Task(runs=runs, stage="evaluate").program is None
-    training = [Task(runs=runs[:1], stage="train")]
-    runs[0].experiment.run.mkdir(parents=True)
-    (runs[0].experiment.run / METRICS).touch()
-    states = {run.name: state_of(run, ablation) for run in runs}
-    ahead = to_compile(runs, states, training, [], together=2)
-    assert [[run.variant for run in task.runs] for task in ahead] == [["one"], ["other"]]
-    assert to_compile(runs, states, training, [task.program for task in ahead], together=2) == []
+    assert Task(runs=plan(ablation), stage="evaluate").program is None
 
 
 KILL, FAIL = "import os; os.kill(os.getpid(), 9)", "raise SystemExit(1)"
@@ -276,13 +267,6 @@ def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeyp
     (one.experiment.run / FAILED).unlink()
     collect([Worker(task=task, process=ended(FAIL))])
     assert "no output" in (other.experiment.run / FAILED).read_text()
-
-
-def test_killed_run_has_no_training_time(corpus, tmp_path):
-    ablation, (_, one, _) = all_trained(corpus, tmp_path / "runs")
-    (one.experiment.run / SPENT).write_text('{"evaluation": {"seconds": 1.0, "joules": null}}')
-    with pytest.raises(ConfigError, match=str(ablation.runs)):
-        write_summary(ablation, plan(ablation), "simuljax ablate x.py")
 
 
 def test_evaluation_of_another_checkpoint_removes_old_results(tmp_path):

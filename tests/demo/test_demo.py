@@ -13,13 +13,13 @@ from data_pipelines.utterance import Voice
 from simuljax.cli.demo import write_page
 from simuljax.demo import run as demo
 from simuljax.demo.corpus import LittlePhrasebook, frequent_words
-from simuljax.demo.experiment import EXPERIMENT
 from simuljax.demo.run import DemoConfig
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import read_records
 from simuljax.runs import heads
 from simuljax.train.run import open_run
 from simuljax.train.run_log import read_metrics
+from tests.train.overfitting import compiling_quickly
 
 SMALL = DemoConfig(sentences=16, held_out=8, updates=2, rows=8)
 TERMS = {"st_nll", "mt_nll", "ctc", "kd", "car", "dar", "st_latency", "mt_latency"}
@@ -37,7 +37,8 @@ def corpus(config) -> PreparedCorpus:
 
 @pytest.fixture(scope="module")
 def numbers(config, corpus) -> Mapping[str, float]:
-    return demo.run(config, write_page)
+    with compiling_quickly():
+        return demo.run(config, write_page)
 
 
 def assert_is_a_picture(path: Path) -> None:
@@ -52,7 +53,8 @@ def assert_is_a_picture(path: Path) -> None:
 @pytest.mark.slow
 def test_the_alignment_is_of_the_utterance(numbers, config, corpus):
     held_out = corpus["test"]
-    looked = heads.look(open_run(config.out / "run"), held_out, 1)
+    with compiling_quickly():
+        looked = heads.look(open_run(config.out / "run"), held_out, 1)
     np.testing.assert_allclose(looked.alpha.sum(-1), 1, atol=1e-4)
     assert looked.alpha.shape == (4, len(looked.pieces), len(looked.edges) - 1)
     assert "".join(looked.pieces[:-1]).startswith(held_out.table.translation[1].split()[0][:1])
@@ -65,14 +67,7 @@ def test_the_alignment_is_of_the_utterance(numbers, config, corpus):
     assert_is_a_picture(heads.draw_alignment(looked, config.out / "alignment.png"))
 
 
-def test_the_table_shows_every_score():
-    scores = {"offline": (31.2, 1500), "streamed": (24.8, 812), "other": (1.5, 799)}
-    shown = {name: {"BLEU": bleu, "LAAL": laal} for name, (bleu, laal) in scores.items()}
-    text = demo.table(shown, similar=8.5, count=200)
-    for number in ("31.2", "24.8", "1.5", "8.5", "1500 ms", "812 ms", "200 held-out"):
-        assert number in text
-
-
+@pytest.mark.slow
 def test_the_memoriser_answers_with_its_nearest_sentence(corpus):
     train, test = corpus["train"].table, corpus["test"].table
     assert demo.most_similar_bleu(train, train) == pytest.approx(100)
@@ -93,16 +88,6 @@ def test_the_little_phrasebook_is_little_and_a_larger_one_begins_with_it():
         assert known.issuperset(demo.bag(utterance.transcript))
 
 
-def test_the_demo_trains_with_every_loss_and_latency_last():
-    training = EXPERIMENT.training
-    weights = training.objective.weights()
-    for term in ("st_nll", "kd", "car", "dar", "mt_nll", "ctc", "st_latency"):
-        assert weights[term] > 0
-    latency = training.objective.term("st_latency")
-    assert latency is not None and isinstance(latency.start, int)
-    assert training.updates / 2 < latency.start < training.updates
-
-
 @pytest.mark.slow
 def test_the_whole_demo(numbers, config, corpus):
     for name in ("offline_bleu", "streamed_bleu", "other_bleu", "similar_bleu", "seconds"):
@@ -120,7 +105,8 @@ def test_the_whole_demo(numbers, config, corpus):
 
 @pytest.mark.slow
 def test_a_second_demo_takes_what_the_first_left(numbers, config, capsys):
-    again = demo.run(config, write_page)
+    with compiling_quickly():
+        again = demo.run(config, write_page)
     for name in numbers.keys() - {"seconds"}:
         np.testing.assert_equal(again[name], numbers[name], name)
     assert "test:" not in capsys.readouterr().err, "something was translated anew"

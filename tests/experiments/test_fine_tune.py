@@ -1,5 +1,6 @@
 """The fine-tuning recipe trains from a manifest and a run, for a domain and another language."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,19 +18,21 @@ from simuljax.text import VocabularyConfig
 from simuljax.train.run import load_checkpoint, open_run
 from tests.helpers.corpora import write_hums
 from tests.helpers.experiments import FEW_TERMS, experiment
+from tests.train.overfitting import compiling_quickly
 
 FILE = Path(__file__).parents[2] / "experiments/real_speech/fine_tune.py"
 SMALL = VocabularyConfig(kind="characters", size=60)
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
+def base(tmp_path_factory) -> Iterator[Path]:
     """A run of two updates on a manifest of hums."""
     place = tmp_path_factory.mktemp("base")
     prepare(Preparation(corpus=Manifest()), write_hums(place / "hums"), place / "data", 1)
     given = experiment(place / "data", place / "run")
-    train(replace(given, training=replace(given.training, updates=2)))
-    return place
+    with compiling_quickly():
+        train(replace(given, training=replace(given.training, updates=2)))
+        yield place
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The systems of Papi et al. 2022 and of Nguyen et al. 2021: all can be planned and trained."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,6 @@ from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import plan
 from simuljax.audio import Statistics
 from simuljax.batch import Batch
-from simuljax.config.decoding import Beam
 from simuljax.config.experiment import Experiment
 from simuljax.decode.policies import WaitK
 from simuljax.models.joint import JointModel
@@ -75,16 +73,6 @@ def test_the_tables_of_nguyen(listed, module):
     assert ("table_tst_he" in grids) == (module is nguyen_must_c)
 
 
-def test_the_numbers_of_nguyen():
-    ways: Any = nguyen_must_c.GRIDS["table"].ways("characters")
-    steps = {(p.policy.first_ms, p.policy.step_ms, p.policy.tokens) for p in ways if p.policy}
-    assert len(steps) == 12
-    assert steps == {(10 * k, 10 * s, n) for k in (100, 200) for s in (10, 20) for n in (1, 2, 3)}
-    assert [p.beam for p in ways if p.mode == "offline"] == [None, Beam(size=10)]
-    assert {p.limit.ratio for p in nguyen_how2.GRIDS["table"].ways("characters")} == {1.6}
-    assert all((way.decoding().policy is None) == (way.mode == "offline") for way in ways)
-
-
 def test_the_flags_of_papi():
     """Appendix A: both, but for the Transformer with fixed words."""
     for units in papi.UNITS:
@@ -95,7 +83,6 @@ def test_the_flags_of_papi():
     assert [way.decoding().policy for way in ways if way.mode == "streamed"] == [
         WaitK(k=k, units="ctc") for k in papi.K
     ]
-    assert [way.beam for way in ways if way.mode == "offline"] == [None, Beam(size=5)]
 
 
 def terms(row: Experiment) -> set[str]:
@@ -129,12 +116,9 @@ def terms(row: Experiment) -> set[str]:
 
 
 TERMS = {
-    "teacher": {"mt_nll"},
-    "transformer_fixed_k3": {"st_nll", "ctc"},
     "conformer_adaptive_k5_kd": {"st_nll", "ctc"},
     "caat_32_kd": {"st_nll", "transducer", "transducer_delay"},
     "characters": {"st_nll"},
-    "asr": {"st_nll", "ctc"},
     "mt": {"mt_nll"},
 }
 

@@ -37,8 +37,9 @@ os.environ.setdefault("TQDM_DISABLE", "1")
 import tensorflow_datasets  # noqa: E402, F401 (for the forks)
 
 from simuljax.cli import ablate, evaluate, main, prepare, serve, speak, train  # noqa: E402, F401
+from simuljax.config.fields import differences  # noqa: E402
 from tests.helpers.corpora import tree, write_hums, write_lines  # noqa: E402
-from tests.serve.web.servers import fetch, free_port, small_run, upload  # noqa: E402
+from tests.serve.web.servers import free_port, small_run, upload  # noqa: E402
 
 PATIENCE_S = 600.0
 SIZES = {"train": 12, "valid": 4, "test": 6}
@@ -50,7 +51,7 @@ from pathlib import Path
 from simuljax.config.training import Cluster
 from tests.helpers.experiments import experiment, text_alone
 small = experiment(Path({corpus!r}), Path({run!r}))
-training = replace(small.training, updates=200, log_every=5, validate_every=10, keep_last=2)
+training = replace(small.training, updates=80, log_every=5, validate_every=10, keep_last=2)
 EXPERIMENT = text_alone(
     replace(small, training=training, cluster=Cluster(silent_s=10, start_s=120))
 )
@@ -269,26 +270,21 @@ class Ablate(Kind):
         A driver whose worker was killed says so and ends. The next driver finds the worker of one
         that was killed still at work.
         """
-        path = Path(f"/proc/{lives[0].pid}/task/{lives[0].pid}/children")
-        listed = [] if not lives[0].is_alive() else path.read_text().split()
+        driver, killed = lives[0], 0
+        path = Path(f"/proc/{driver.pid}/task/{driver.pid}/children")
+        listed = path.read_text().split() if driver.is_alive() else []
         workers = [int(pid) for pid in listed if is_worker(int(pid))]
         choice = self.chance.choice(("driver", "worker", "both")) if workers else "driver"
-        if choice == "worker":
-            killed = sum(map(kill_worker, workers))
-            lives[0].wait()
-            return killed
-        killed = int(lives[0].strike())
-        if choice == "both":
+        if choice != "worker":
+            killed += driver.strike()
             time.sleep(self.chance.uniform(0, 0.5))
-            killed += sum(map(kill_worker, workers))
+        for pid in workers if choice != "driver" else []:
+            if is_worker(pid):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        if choice == "worker":
+            driver.wait()
         return killed
-
-
-def kill_worker(pid: int) -> bool:
-    """Kill a worker; return True if it was alive."""
-    if alive := is_worker(pid):
-        os.kill(pid, signal.SIGKILL)
-    return alive
 
 
 def is_worker(pid: int) -> bool:
@@ -367,31 +363,24 @@ class Serve(Evaluate):
         """Start it, ask, and stop it."""
         life = self.lives(to)[0]
         try:
-            until(lambda: not life.is_alive() or self.answers(), PATIENCE_S)
+            until(lambda: not life.is_alive() or self.translation(), PATIENCE_S)
             return self.translation()
         finally:
             life.strike()
 
-    def translation(self) -> tuple[int, str]:
-        """Return the status and the answer; 0 if there is none."""
+    def translation(self) -> str:
+        """Return the answer; "" if there is none."""
         sound = (self.place / "corpus_hums" / "test0.wav").read_bytes()
         try:
-            return upload(f"http://127.0.0.1:{self.port}/v1/audio/translations", sound)
+            status, text = upload(f"http://127.0.0.1:{self.port}/v1/audio/translations", sound)
         except (OSError, http.client.HTTPException):
-            return 0, ""
-
-    def answers(self) -> bool:
-        """Return True once it serves."""
-        try:
-            return fetch(f"http://127.0.0.1:{self.port}/healthz")[0] == 200
-        except (OSError, http.client.HTTPException):
-            return False
+            return ""
+        return f"{status} {text}"
 
     def strike(self, lives: Sequence[Life]) -> int:
         """Kill it while it starts, or while it answers."""
-        if self.chance.random() > 0.7:
-            return int(lives[0].strike())
-        until(lambda: not lives[0].is_alive() or self.answers(), PATIENCE_S)
+        if self.chance.random() < 0.7:
+            until(lambda: not lives[0].is_alive() or self.translation(), PATIENCE_S)
         client = Life(self.translation, self.place / "client.log")
         time.sleep(self.chance.uniform(0, 0.3))
         killed = int(lives[0].strike())
@@ -444,7 +433,8 @@ class Faults:
             finish(self.kind.lives(to))
         found = self.kind.result(to)
         if found != self.wanted:
-            raise FaultError(f"{to} differs:\n{difference(self.wanted, found)}")
+            lines = [f"{line:.1000}" for line in differences(self.wanted, found)]
+            raise FaultError("\n".join([f"{to} differs:", *lines]))
         self.ends += 1
 
     def wait_for_a_moment(self, lives: Sequence[Life], to: Path) -> None:
@@ -461,19 +451,6 @@ class Faults:
             before = changes(folder)
             until(lambda: over() or changes(folder) != before, 60)  # noqa: B023
         time.sleep(self.chance.uniform(0, 0.05))
-
-
-def difference(wanted: Any, found: Any, where: str = "") -> str:
-    """Return where two results differ first."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        for key in {**wanted, **found}:
-            if wanted.get(key) != found.get(key):
-                return difference(wanted.get(key), found.get(key), f"{where}/{key}")
-    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        for i, (one, other) in enumerate(zip(wanted, found, strict=True)):
-            if one != other:
-                return difference(one, other, f"{where}/{i}")
-    return f"{where}: {wanted!r:.1000} became {found!r:.1000}"
 
 
 def small_corpus(place: Path) -> Path:

@@ -1,5 +1,6 @@
 """A few kills of every command (`make faults` goes on); the published cases have tests."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -11,18 +12,16 @@ from tests.helpers.grids import REPOSITORY, environment
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["train", "train2", "ablate", "prepare", "speak", "evaluate", "serve"]
-)
-def test_killed_commands_end_as_undisturbed_ones(kind):
-    if kind == "speak":
-        pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
-    kills = "6" if kind == "train" else "2"
-    command = [sys.executable, "-m", "tests.faults.run", "--kills", kills, "--seed", "1", kind]
+def test_killed_commands_end_as_undisturbed_ones():
+    kinds = ["train", "train2", "ablate", "prepare", "evaluate", "serve"]
+    if importlib.util.find_spec("espeakng_loader") is not None:
+        kinds.append("speak")
+    command = [sys.executable, "-m", "tests.faults.run", "--kills", "2", "--seed", "1", *kinds]
     held = {"cwd": REPOSITORY, "env": environment(), "capture_output": True, "text": True}
-    done = subprocess.run(command, **held, timeout=900)
+    done = subprocess.run(command, **held, timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "ends as undisturbed" in done.stdout
+    ended = re.findall(r"^(\w+) .* ends as undisturbed", done.stdout, re.M)
+    assert {*ended} == {*kinds}, done.stdout
 
 
 PAGE = REPOSITORY / "experiments" / "results" / "hardening.md"

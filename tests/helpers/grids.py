@@ -1,13 +1,8 @@
-"""Make small grids: planned only, as if trained, or on a corpus of a few sentences.
-
-python -m tests.helpers.grids CORPUS RUNS FILE GRID VARIANT ...   trains small variants of a grid
-"""
+"""Make small grids: planned only, as if trained, or on a corpus of a few sentences."""
 
 import dataclasses
 import importlib.metadata
 import os
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +13,7 @@ import pytest
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.dataset import SUMMARY
 from data_pipelines.prepare import Preparation, prepare
-from simuljax.ablate.grid import Grid, Planned, load_grid, plan
-from simuljax.ablate.worker import work
+from simuljax.ablate.grid import Grid, Planned, plan
 from simuljax.config.decoding import LengthLimit
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, InitFrom
@@ -142,52 +136,7 @@ def write_untrained(directory: Path, variant: Experiment, corpus: Path) -> Path:
     return write_files(experiment_of(directory, model, corpus, variant.data.task), loud, statistics)
 
 
-def small_variant(variant: Experiment, corpus: Path) -> Experiment:
-    """Shrink an experiment to a few updates on a few sentences."""
-    like = experiment(corpus, variant.run)
-    given = replace(like.data, task=variant.data.task, vocabularies_of=variant.data.vocabularies_of)
-    training = replace(
-        variant.training,
-        optimiser=replace(variant.training.optimiser, warmup=2),
-        updates=2,
-        epochs=None,
-        validate_every=2,
-        log_every=1,
-    )
-    return replace(variant, data=given, model=small_model(variant.model), training=training)
-
-
 def small_evaluation(evaluation: Evaluation) -> Evaluation:
     """Shrink an evaluation to fewer utterances and tokens, under the same name."""
     first = evaluation.first and CLOCKED
     return replace(evaluation, name=evaluation.folder.name, frames=8_000, first=first, limit=LIMIT)
-
-
-def small_grid(grid: Grid, variants: Sequence[str], corpus: Path, runs: Path) -> Grid:
-    """Shrink some variants of a grid, all of them in its table, at one k."""
-    own = {
-        variant: tuple(small_evaluation(way) for way in grid.ways(variant) if way.k in (None, 3))
-        for variant in grid.seeded
-    }
-    return replace(
-        grid,
-        variants={name: small_variant(variant, corpus) for name, variant in trained(grid).items()},
-        runs=runs,
-        table=tuple(variants),
-        baseline=variants[0],
-        curves={},
-        claims=(),
-        seeds=(0,),
-        own=own,
-    )
-
-
-def main(corpus: str, runs: str, file: str, name: str, *variants: str) -> None:
-    """Train and evaluate small variants of a grid; finished ones are left alone."""
-    small = small_grid(load_grid(Path(file), name or None), variants, Path(corpus), Path(runs))
-    for run in plan(small):
-        work([run], small)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -50,9 +50,7 @@ def random_batch(rng, batch=2, heads=2, targets=4, speech=5, text=3, dtype: type
         ((3, 2, 3), {"across_heads": False}, 0.657122),
     ],
 )
-@pytest.mark.parametrize("text_gradient", ["stop", "flow"])
-def test_reference_values(limits, options, expected, text_gradient):
-    options = {"text_gradient": text_gradient} | options
+def test_reference_values(limits, options, expected):
     value, weight = decision_attentive(SPEECH, TEXT, *lengths(*limits), **options)
     assert_close(value, [expected], 1e-6)
     assert_close(weight, [1], 0)

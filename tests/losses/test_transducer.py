@@ -15,7 +15,7 @@ LOGITS = [
     [[0.1, 0.6, 0.1, 0.1, 0.1], [0.1, 0.1, 0.6, 0.1, 0.1], [0.1, 0.1, 0.2, 0.8, 0.1]],
     [[0.1, 0.6, 0.1, 0.1, 0.1], [0.1, 0.1, 0.2, 0.1, 0.1], [0.7, 0.1, 0.2, 0.1, 0.1]],
 ]
-SIZES = [(1, 4), (4, 1), (3, 4), (5, 3), (3, 0)]
+SIZES = [(1, 4), (4, 1), (5, 3), (3, 0)]
 
 
 def scores(seed, groups, labels, *, scale=2.0, batch=()):
@@ -64,9 +64,8 @@ def test_scores_of_minus_infinity_are_ways_that_do_not_exist(x64):
     blank[0, 0] = label[2, :] = label[1, 0] = -np.inf  # only label 1 may leave the first group
     nll, delay = of_one(blank, label)
     np.testing.assert_allclose([nll, delay], oracle.transducer(blank, label), rtol=1e-12)
-    for which in range(2):
-        given = jnp.asarray(blank), jnp.asarray(label)
-        found = jax.jit(jax.grad(lambda *x: of_one(*x)[which], (0, 1)))(*given)  # noqa: B023
+    given = jnp.asarray(blank), jnp.asarray(label)
+    for found in jax.jit(jax.jacrev(of_one, (0, 1)))(*given):
         assert all(np.isfinite(g).all() for g in found)
         assert not found[0][0, 0] and not found[1][2].any() and found[1][0].any()
 

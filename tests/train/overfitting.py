@@ -1,4 +1,4 @@
-"""A small translator trained on 32 utterances of the language of tones until it knows them."""
+"""Small translators trained on utterances of the language of tones until they know them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from simuljax.batch import Batch
-from simuljax.config.model import ModelConfig, SpeechConfig, Width
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.config.training import Objective, Optimiser
 from simuljax.losses import JointObjective
 from simuljax.train.step import CompiledUpdate, TrainState
@@ -29,6 +29,18 @@ def translator(**changes: Any) -> ModelConfig:
         "decoder_layers": 2,
     }
     return ModelConfig(**given | changes)
+
+
+CAAT = translator(
+    speech=SpeechConfig(
+        kind="streaming", layers=1, shared=0, channels=32, chunk=4, left=16, right=2
+    ),
+    decoder="caat",
+    decoder_layers=1,
+    joiner_layers=1,
+    predecision=PreDecision(step_ms=160),
+    monotonic=Monotonic(policy="offline"),
+)
 
 
 def driver_of(

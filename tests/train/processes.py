@@ -4,7 +4,6 @@
 """
 
 import argparse
-import itertools
 import os
 import re
 import signal
@@ -30,7 +29,7 @@ class Process:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", "tests.train.processes", str(run), *options],
                 cwd=ROOT,
-                env=os.environ | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"},
+                env=os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
                 stdout=said,
                 stderr=subprocess.STDOUT,
             )
@@ -86,8 +85,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--updates", type=int, default=12)
     parser.add_argument("--average", type=int)
     parser.add_argument("--pause", type=float, default=0.0)  # seconds before every batch
-    parser.add_argument("--slow", type=float, default=0.0)  # seconds before batch 6, on host 1
-    parser.add_argument("--slow-s", type=int, default=600)
     parser.add_argument("--period", type=float)  # seconds between looks at the other
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--coordinator")
@@ -101,26 +98,18 @@ def main(given: argparse.Namespace) -> None:
     from simuljax.train.loop import TrainingRun, fit
     from tests.train import runs
 
-    batches = itertools.count(1)
-
-    def pause() -> None:
-        if next(batches) == 6 and given.index == 1:
-            time.sleep(given.slow)
-        time.sleep(given.pause)
-
     if given.period is not None:
         cluster.PERIOD_S = given.period
     processes = 1 if given.coordinator is None else 2
     meeting = {"coordinator": given.coordinator, "processes": processes, "index": given.index}
-    print(cluster.join(Cluster(silent_s=10, slow_s=given.slow_s, **meeting)), flush=True)
+    print(cluster.join(Cluster(silent_s=10, **meeting)), flush=True)
     share = runs.Share(index=given.index or 0, count=processes)
     chosen = {name: getattr(given, name) for name in ("updates", "method", "average", "seed")}
     for way in given.ways:
-        batches = itertools.count(1)
         training = runs.training(parallelism=way, **chosen)
         with cluster.ending_together():
             member = TrainingRun(given.run / way, training)
-            state = fit([member], runs.MODEL, runs.data(share, pause))
+            state = fit([member], runs.MODEL, runs.data(share, lambda: time.sleep(given.pause)))
         print("ended", way, int(state.step), flush=True)
 
 

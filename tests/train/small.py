@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -114,7 +113,3 @@ class Cycle:
 
     def set_state(self, state: dict[str, int]) -> None:
         self.place = state["next_index"]
-
-
-def weights(objective: Objective) -> dict[str, Any]:
-    return {name: jnp.float32(value) for name, value in objective.weights().items()}

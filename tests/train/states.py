@@ -11,6 +11,7 @@ import optax
 class State:
     step: jax.Array
     params: dict
+    statistics: dict
     optimiser: optax.OptState
 
 
@@ -27,7 +28,12 @@ def state_of(step: int, *, vocabulary: int = 11, rows: int = 400) -> State:
     }
     rate = optax.linear_schedule(0.0, 1e-3, 10)
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(rate))
-    return State(step=jnp.int32(step), params=params, optimiser=optimiser.init(params))
+    return State(
+        step=jnp.int32(step),
+        params=params,
+        statistics={"norm": {"mean": jnp.full((3,), step, jnp.float32)}},
+        optimiser=optimiser.init(params),
+    )
 
 
 def assert_same_bits(got: object, wanted: object) -> None:

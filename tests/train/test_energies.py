@@ -27,6 +27,7 @@ from simuljax.train.run_log import DecisionWatch, means
 from simuljax.train.step import CompiledUpdate
 from tests.helpers.models import compiled, random_parameters
 from tests.train import small
+from tests.train.overfitting import compiling_quickly
 
 HEADS, LAYERS = 4, 2
 BATCH = small.batch(rows=3, seed=0)
@@ -136,9 +137,10 @@ def follow(teacher: Any) -> Followed:
     driver = driver_of(teacher)
     state, weights, batch = driver.first([loud_text]), driver.weights([WEIGHTS]), small.batch(4)
     first, reports = jax.device_get(state), []
-    for _ in range(UPDATES):
-        state, report = driver.update(state, [batch], weights)
-        reports.append(jax.device_get(report))
+    with compiling_quickly():
+        for _ in range(UPDATES):
+            state, report = driver.update(state, [batch], weights)
+            reports.append(jax.device_get(report))
     dar = [float(report.loss.terms["dar"]) for report in reports]
     logged = [means(report.logged) for report in reports]
     return Followed(dar=dar, logged=logged, first=first, last=jax.device_get(state))

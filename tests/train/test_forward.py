@@ -8,17 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.config.training import Objective
 from simuljax.losses import JointObjective, combine
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise, shapes
 from simuljax.train.forward import Variables, forward
 from tests.helpers.models import fast
-from tests.train import small, tones
+from tests.train import small
+from tests.train.overfitting import CAAT
 from tests.train.small import ALONE
-from tests.train.test_caat import CAAT
-from tests.train.test_overfit import RECURRENT
 
 SPEECH = SpeechConfig(layers=2, shared=1, channels=16, ctc_after=1)
 HARD = Monotonic(attention="hard", noise=0.0)  # compiles in the least time
@@ -51,10 +50,12 @@ ST, MT = ({f"{b}_{term}" for term in ("nll", "latency", "variance")} for b in ("
     ("objective", "changes", "terms"),
     [
         (JointObjective(), {}, ST | MT | {"kd", "car", "dar"}),
-        (dataclasses.replace(ALONE, ctc=0.3), {"speech": SPEECH}, ST | {"ctc"}),  # text is left out
-        (JointObjective(), {"speech": None}, MT),
         (JointObjective(), {"text": None, "speech": small.SPEECH}, ST),
-        (ALONE, {"predecision": LEARNABLE}, ST | {"quantity"}),
+        (  # text is left out
+            dataclasses.replace(ALONE, ctc=0.3),
+            {"speech": SPEECH, "predecision": LEARNABLE},
+            ST | {"ctc", "quantity"},
+        ),
     ],
 )
 def test_terms_of_a_model_and_an_objective(objective, changes, terms):
@@ -99,23 +100,28 @@ def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
     assert "decoder" not in quantity
 
 
+RECURRENT = small.translator(
+    width=Width(model=16, hidden=16, heads=1, dropout=0.0),
+    speech=SpeechConfig(kind="vgg_blstm", layers=2, shared=0, channels=8, ctc_after=2),
+    text=None,
+    decoder="lstm",
+    monotonic=Monotonic(policy="offline"),
+    output="own",
+)
+
+
 @pytest.mark.slow
 def test_gradients_reach_everything_of_a_recurrent_translator():
-    assert RECURRENT.speech
-    speech = dataclasses.replace(RECURRENT.speech, ctc_after=2)
-    model = dataclasses.replace(RECURRENT, speech=speech)
-    params, statistics = initialise(JointModel(model), jax.random.key(0, impl="rbg"))
-    batch = tones.utterances(4, seed=1)
+    params, statistics = initialise(JointModel(RECURRENT), jax.random.key(0, impl="rbg"))
     objective = JointObjective(ctc=0.3)
-    given = {"statistics": tones.heard_in(batch).statistics, "key": jax.random.key(1)}
 
     @fast
     @jax.grad
-    def gradient(params, batch):
-        found = sums(model, objective, params, statistics, batch=batch, **given)
+    def gradient(params, key):
+        found = sums(RECURRENT, objective, params, statistics, key=key)
         return combine(found, Objective(terms=objective.terms()).weights()).total
 
-    for path, leaf in jax.tree.leaves_with_path(gradient(params, jax.tree.map(jnp.asarray, batch))):
+    for path, leaf in jax.tree.leaves_with_path(gradient(params, jax.random.key(1))):
         name = jax.tree_util.keystr(path)
         assert np.isfinite(leaf).all(), name
         assert float(jnp.abs(leaf).max()) > 0, f"nothing reaches {name}"
@@ -128,7 +134,7 @@ def test_a_row_without_speech_counts_nothing_to_a_transducer():
     model = dataclasses.replace(CAAT, **sizes)
     objective = dataclasses.replace(ALONE, transducer=1.0, transducer_delay=1.0)
     zeros = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes(model))
-    found = jax.jit(lambda *given: sums(model, objective, *given))(*zeros)
+    found = fast(lambda *given: sums(model, objective, *given))(*zeros)
     tokens = BATCH.target_length[BATCH.audio_length > 0].sum()
     for name in ("transducer", "transducer_delay", "st_nll"):
         assert float(found[name].denominator) == tokens

@@ -1,14 +1,16 @@
-"""Every kind of translator can learn 32 utterances by heart, and every head has a part in it."""
+"""Translators learn 16 utterances by heart, and a latency term makes one of them quicker."""
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from simuljax.audio import Features, features_of
 from simuljax.batch import Batch
+from simuljax.config.decoding import Blocks, Decoding
 from simuljax.config.model import (
     Attention,
     DecisionKind,
@@ -17,8 +19,8 @@ from simuljax.config.model import (
     PreDecision,
     SpeechConfig,
     TextConfig,
-    Width,
 )
+from simuljax.decode.simulate import Listening, simulate_speech
 from simuljax.losses import JointObjective
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
@@ -26,39 +28,35 @@ from simuljax.text import WordBoundaries, Words, ctc_word_counts
 from simuljax.train.forward import speech_features
 from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import tones
-from tests.train.overfitting import SPEECH_ALONE, compiling_quickly, driver_of, overfit, translator
+from tests.train.overfitting import (
+    CAAT,
+    SPEECH_ALONE,
+    Known,
+    compiling_quickly,
+    driver_of,
+    overfit,
+    translator,
+)
 
 pytestmark = pytest.mark.slow
-
-# Token i is the word i + 1 (or i - 1), and wait-k writes it after i + k decision points. So that it
-# has been heard by then, k is 2 words; with 2 phonemes to a word, target i falls behind, and k
-# makes up for that at the end of 5 words: 2 * 5 = 4 + 6. Windows of 120 ms are as long as
-# words, but not in step with them: one more. None: the heads decide.
-WAIT: dict[DecisionKind, int | None] = {
-    "every_state": None, "fixed": 3, "words": None, "phonemes": 6, "learnable": None
-}  # fmt: skip
-ATTENTIONS = get_args(Attention)
+COUNT = 16
 
 
-def case(attention: Attention, kind: DecisionKind, k: int | None) -> ModelConfig:
-    waits: Any = {} if k is None else {"policy": "wait_k", "wait_k": (k, k)}
+def case(attention: Attention, kind: DecisionKind, **waits: Any) -> ModelConfig:
     monotonic = Monotonic(attention=attention, chunk=4, **waits)
     return translator(monotonic=monotonic, predecision=PreDecision(kind=kind, step_ms=120))
 
 
-GRID: dict[str, tuple[ModelConfig, JointObjective]] = {}
-for n, (kind, k) in enumerate(WAIT.items()):
-    attention = ATTENTIONS[n % 3]
-    GRID[f"{attention}-{kind}{'-wait' if k else ''}"] = case(attention, kind, k), SPEECH_ALONE
+# Token i is the word i + 1 (or i - 1), and wait-k writes it after i + k decision points. So that it
+# has been heard by then, k is 2 words, with 2 phonemes to a word: target i falls behind, and k
+# makes up for that at the end of 5 words: 2 * 5 = 4 + 6.
+GRID = {
+    "hard-phonemes-wait": case("hard", "phonemes", policy="wait_k", wait_k=(6, 6)),
+    "chunkwise-learnable": case("chunkwise", "learnable"),
+}
 JOINT = translator(speech=SpeechConfig(layers=2, shared=1, channels=64), text=TextConfig(layers=1))
-GRID["joint"] = JOINT, JointObjective(smoothing=0.0, latency=0.05)  # and KD, CAR, DAR
-RECURRENT = translator(
-    width=Width(model=32, hidden=32, heads=1, dropout=0.0),
-    speech=SpeechConfig(kind="vgg_blstm", layers=2, shared=0, channels=8),
-    decoder="lstm",
-    monotonic=Monotonic(policy="offline"),
-    output="own",
-)
+STRAIGHT = tones.utterances(4, seed=3, order="straight")
+EVERY_TERM = JointObjective(smoothing=0.0, latency=0.05)  # with KD, CAR and DAR
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,28 +67,50 @@ def quickly() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def batch() -> Batch:
-    return tones.utterances(32, seed=1)
+    return tones.utterances(COUNT, seed=1)
+
+
+@pytest.fixture(scope="module")
+def joint(batch) -> CompiledUpdate:
+    return driver_of(JOINT, EVERY_TERM, batch)
+
+
+@pytest.fixture(scope="module")
+def learnt(joint, batch) -> tuple[Known, TrainState]:
+    return overfit(joint, batch)
 
 
 @pytest.mark.parametrize("name", GRID)
-def test_32_utterances_are_learnt_by_heart(name, batch):
+def test_utterances_are_learnt_by_heart(name, batch):
     """Unsmoothed NLL below .05 per token, 99 % of the tokens right, without noise."""
-    known, _ = overfit(driver_of(*GRID[name], batch), batch)
+    known, _ = overfit(driver_of(GRID[name], SPEECH_ALONE, batch), batch)
     assert known.is_enough
 
 
-def test_without_what_is_said_they_are_not(batch):
+def test_all_terms_together_teach_both_branches_by_heart(learnt):
+    assert learnt[0].is_enough and set(learnt[0].nll) == {"st", "mt"}
+
+
+def test_without_what_is_said_they_are_not(joint, batch):
     """The audio of one for all: what is left are tokens whose words were drawn at random."""
-    one = {name: np.repeat(getattr(batch, name)[:1], 32, 0) for name in ("audio", "audio_length")}
-    deaf = dataclasses.replace(batch, **one)
-    known, _ = overfit(driver_of(case("hard", "fixed", None), SPEECH_ALONE, deaf), deaf, most=120)
+    one = {n: np.repeat(getattr(batch, n)[:1], COUNT, 0) for n in ("audio", "audio_length")}
+    known, _ = overfit(joint, dataclasses.replace(batch, **one), most=80)
     assert known.nll["st"] > 0.5 and known.accuracy["st"] < 0.8
 
 
-def test_a_recurrent_translator_learns_4():
-    four = tones.utterances(4, seed=1)
-    known, _ = overfit(driver_of(RECURRENT, SPEECH_ALONE, four), four)
-    assert known.is_enough
+def test_a_heavier_latency_term_lowers_expected_delays(joint, batch):
+    """In states, summed over a sentence. Around 7 is the least, where both end later."""
+
+    def delay(weight: float) -> float:
+        state, given = joint.first(), joint.model.objective.weights() | {"st_latency": weight}
+        for _ in range(40):
+            state, _ = joint.update(state, [batch], joint.weights([given]))
+        lag = jax.device_get(joint.validate(state, [batch])).sums["st_latency"]
+        return float(lag.numerator) / COUNT
+
+    slower, quicker = delay(0.05), delay(1.0)
+    print(slower, quicker)
+    assert quicker < 0.8 * slower
 
 
 def boundaries() -> WordBoundaries:
@@ -100,7 +120,7 @@ def boundaries() -> WordBoundaries:
 
 
 def words_in(driver: CompiledUpdate, state: TrainState, batch: Batch) -> np.ndarray:
-    """How many words the CTC head hears in each utterance."""
+    """Count the words that the CTC head hears in each utterance."""
     update = driver.per_replica
 
     def count(params, statistics):
@@ -113,15 +133,11 @@ def words_in(driver: CompiledUpdate, state: TrainState, batch: Batch) -> np.ndar
     return np.asarray(jax.jit(count)(state.params, state.statistics))
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["offline", "words"])
-def test_a_conformer_learns_them_offline_and_waiting_for_words_that_it_hears(batch, waits):
+def test_a_conformer_learns_them_waiting_for_words_that_it_hears(batch):
+    encoder = SpeechConfig(kind="conformer", layers=2, shared=0, channels=64, ctc_after=2, kernel=5)
     by_words = Monotonic(policy="wait_k", wait_k=(2, 2), counts="words")
     model = translator(
-        speech=SpeechConfig(
-            kind="conformer", layers=2, shared=0, channels=64, ctc_after=2, kernel=5
-        ),
-        monotonic=by_words if waits else Monotonic(policy="offline"),
-        predecision=PreDecision(kind="ctc_words") if waits else PreDecision(),
+        speech=encoder, monotonic=by_words, predecision=PreDecision(kind="ctc_words")
     )
     objective = dataclasses.replace(SPEECH_ALONE, ctc=0.5)
     words = Words(source=boundaries(), target=boundaries())
@@ -129,3 +145,39 @@ def test_a_conformer_learns_them_offline_and_waiting_for_words_that_it_hears(bat
     known, state = overfit(driver, batch, most=600)
     assert known.is_enough
     assert (words_in(driver, state, batch) == batch.source_length - 1).mean() >= 0.9
+
+
+@pytest.fixture(scope="module")
+def caat() -> CompiledUpdate:
+    objective = dataclasses.replace(SPEECH_ALONE, transducer=1.0, transducer_delay=1.0)
+    return driver_of(CAAT, objective, STRAIGHT)
+
+
+def trained(driver: CompiledUpdate, updates: int, **weights: float) -> tuple[Any, dict[str, float]]:
+    """Parameters, and the terms of the last validation."""
+    state, given = driver.first(), {**driver.per_replica.objective.weights(), **weights}
+    for _ in range(updates):
+        state, _ = driver.update(state, [STRAIGHT], driver.weights([given]))
+    seen = jax.device_get(driver.validate(state, [STRAIGHT]))
+    return state.params, {name: s.numerator / s.denominator for name, s in seen.sums.items()}
+
+
+def test_caat_learns_4_and_writes_them_while_they_are_spoken(caat):
+    params, terms = trained(caat, 200)
+    assert terms["transducer"] < 0.1 and terms["st_nll"] < 0.1
+    features = features_of(STRAIGHT.audio, Features(), tones.heard_in(STRAIGHT).statistics)
+    given = (JointModel(CAAT), {"params": jax.device_get(params)}, features, STRAIGHT.audio_length)
+    early = 0
+    for blocks in (Blocks(inside=1), Blocks()):
+        how = {"decoding": Decoding(blocks=blocks), "listening": Listening(read_ms=160)}
+        done = simulate_speech(*given, **how)
+        for b, n in enumerate(np.asarray(done.lengths)):
+            said = STRAIGHT.target[b, : STRAIGHT.target_length[b]].tolist()
+            assert done.tokens[b, :n].tolist() == said
+            early += int((done.delays[b, :n] < STRAIGHT.audio_length[b] / 16).sum())
+    assert early > 8, "most of it had to wait for the end"
+
+
+def test_a_caat_that_is_charged_for_delay_writes_sooner(caat):
+    free, charged = (trained(caat, 60, transducer_delay=w)[1] for w in (1e-9, 30.0))
+    assert charged["transducer_delay"] < 0.8 * free["transducer_delay"]

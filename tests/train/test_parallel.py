@@ -1,13 +1,7 @@
-"""pmap = shard_map = one device, and one device that accumulates = many (SGD hides nothing).
-
-`python -m tests.train.test_parallel` compares eight pretended devices with one.
-"""
+"""pmap = shard_map = one device, and one device that accumulates = many (SGD hides nothing)."""
 
 import dataclasses
-import os
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,38 +11,29 @@ import pytest
 
 from simuljax.audio import WaveAugment
 from simuljax.batch import Batch
-from simuljax.config.model import Monotonic
+from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.profile.measure import collectives, counted_programs
 from simuljax.train.step import CompiledUpdate, Replicas, TrainState, Update
 from tests.train import small
+from tests.train.overfitting import compiling_quickly
 from tests.train.small import compiled, weights_of
 from tests.train.states import assert_same_bits
 
-ROOT = Path(__file__).parents[2]
 STEPS = 5
 WAYS = ["pmap", "shard_map"]
+HARD = Monotonic(attention="hard", noise=0.0, bias=0.0)  # compiles in the least time
 TEXT = small.translator(speech=None)  # half as much to compile, and as ragged
 
 
-def short(rows: int = 4) -> list[Batch]:
-    return [small.batch(rows, seed=seed, seconds=0.1) for seed in range(STEPS)]
+@pytest.fixture(scope="module", autouse=True)
+def quickly() -> Iterator[None]:
+    with compiling_quickly():
+        yield
 
 
-def joint() -> tuple[Update, list[Batch]]:
-    return small.update(small.translator()), [small.batch(seed=seed) for seed in range(STEPS)]
-
-
-def text() -> tuple[Update, list[Batch]]:
-    return small.update(TEXT), short()
-
-
-@pytest.fixture(
-    scope="module",
-    params=[text, pytest.param(joint, marks=pytest.mark.slow)],
-    ids=["text", "joint"],
-)
-def model(request) -> tuple[Update, list[Batch]]:
-    return request.param()
+@pytest.fixture(scope="module")
+def model() -> tuple[Update, list[Batch]]:
+    return small.update(TEXT), [small.batch(seed=seed, seconds=0.1) for seed in range(STEPS)]
 
 
 @pytest.fixture(scope="module")
@@ -95,58 +80,6 @@ def test_four_devices_by_pmap_are_as_one(model, alone, pmapped):
     assert_same(train(pmapped, model[1]), alone)
 
 
-@pytest.mark.slow
-def test_eight_devices_are_as_one():
-    """By both ways, in a process of its own; and the update exchanges its gradient and no more."""
-    flags = [f for f in os.environ["XLA_FLAGS"].split() if "device_count" not in f]
-    flags = " ".join([*flags, "--xla_force_host_platform_device_count=8"])
-    command = [sys.executable, "-m", "tests.train.test_parallel"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["pmap", "shard_map"]
-
-
-def compare_eight() -> None:
-    assert jax.device_count() == 8
-    model, batches = small.update(TEXT), short(rows=8)
-    alone = train(compiled(model), batches)
-    gradient = 4e-6 * sum(leaf.size for leaf in jax.tree.leaves(alone[0]))
-    for way in WAYS:
-        driver = compiled(model, 8, way)
-        driver.compile(driver.first(), batches[:1], weights_of(driver))
-        found = collectives(next(iter(driver._compiled.values())).as_text())
-        assert set(found) == {"all-reduce"}, found
-        assert gradient <= found["all-reduce"]["mbyte"] < 1.01 * gradient + 1e-3, (found, gradient)
-        assert_same(train(driver, batches), alone)
-        print(way)
-
-
-@pytest.mark.slow
-def test_four_devices_by_shard_map_and_one_that_accumulates_are_as_one(model, alone):
-    assert_same(train(compiled(model[0], 4), model[1]), alone)
-    assert_same(train(compiled(model[0]), model[1], accumulate=4), alone)
-
-
-@pytest.mark.slow
-def test_what_was_compiled_ahead_is_not_compiled_again():
-    """Two shapes; the numbers are those of a driver that compiles as it goes."""
-    plain = dataclasses.replace(TEXT, monotonic=Monotonic(policy="offline"))
-    batches = [short()[0], jax.tree.map(lambda x: x[:2], short()[0])]
-    ahead, later = (compiled(small.update(plain), 2) for _ in range(2))  # equal ones share
-    state, expected, weights = ahead.first(), later.first(), weights_of(ahead)
-    ahead.compile(state, batches, weights)
-    with counted_programs() as control:
-        for batch in batches:
-            expected, _ = later.update(expected, [batch], weights)
-    with counted_programs() as programs:
-        for batch in batches:
-            state, _ = ahead.update(state, [batch], weights)
-    assert programs == [] and len(control) >= 2
-    jax.tree.map(np.testing.assert_array_equal, state.params, expected.params)
-
-
 def test_nothing_but_batches_is_sent_once_it_runs(model, pmapped):
     state, weights = pmapped.first(), weights_of(pmapped)
     for batch in model[1][:2]:
@@ -157,16 +90,33 @@ def test_nothing_but_batches_is_sent_once_it_runs(model, pmapped):
 
 
 @pytest.mark.slow
-def test_seeds_share_what_is_compiled_and_differ_in_what_they_draw():
-    dropping = dataclasses.replace(TEXT.width, dropout=0.5)
-    noisy, batch = small.update(dataclasses.replace(TEXT, width=dropping)), short()[0]
-    one, other = (compiled(noisy, seeds=(seed,)) for seed in (0, 1))
-    assert program(one, batch) == program(other, batch)
-    same, drawn = one.first(), []
-    for driver in (one, one, other):
-        given = (jax.tree.map(jnp.copy, same), [batch], weights_of(driver))
-        drawn.append(float(driver.update(*given)[1].loss.total))
-    assert drawn[0] == drawn[1] != drawn[2]
+def test_four_devices_by_shard_map_and_one_that_accumulates_are_as_one(model, alone):
+    """And what was compiled ahead exchanges its gradient, no more, and is not compiled again."""
+    driver = compiled(model[0], 4)
+    state, weights = driver.first(), weights_of(driver)
+    driver.compile(state, model[1][:1], weights)
+    found = collectives(next(iter(driver._compiled.values())).as_text())
+    gradient = 4e-6 * sum(leaf.size for leaf in jax.tree.leaves(alone[0]))
+    assert set(found) == {"all-reduce"}, found
+    assert gradient <= found["all-reduce"]["mbyte"] < 1.01 * gradient + 1e-3, (found, gradient)
+    with counted_programs() as programs:
+        driver.update(state, model[1][:1], weights)
+    assert programs == []
+    assert_same(train(driver, model[1]), alone)
+    with counted_programs() as programs:
+        accumulated = train(compiled(model[0]), model[1], accumulate=4)
+    assert programs != []  # it does notice
+    assert_same(accumulated, alone)
+
+
+@pytest.mark.slow
+def test_four_devices_are_as_one_where_rows_lack_speech_or_text():
+    """The joint model: its terms have denominators of their own, unlike on every device."""
+    least = {"speech": SpeechConfig(layers=1, shared=1, channels=16), "monotonic": HARD}
+    update = small.update(small.translator(**least))
+    batches = [small.batch(seed=seed, seconds=0.1) for seed in range(STEPS)]
+    one, four = (train(compiled(update, devices), batches) for devices in (1, 4))
+    assert_same(four, one)
 
 
 def program(driver: CompiledUpdate, batch: Batch) -> str:
@@ -180,7 +130,7 @@ def test_augmented_audio_follows_from_seed_and_step_and_the_loss_falls():
     augment = WaveAugment(reverb=0.5, rt60_s=(0.05, 0.1), babble=0.5, noise=0.5, level=0.5)
     objective = small.objective(**dataclasses.asdict(small.ALONE))
     objective = dataclasses.replace(objective, wave_augment=augment)
-    speech = small.translator(text=None, speech=small.SPEECH)
+    speech = small.translator(text=None, speech=small.SPEECH, monotonic=HARD)
     sgd = dataclasses.replace(small.SGD, learning_rate=0.3)
     driver = compiled(small.update(speech, sgd, objective=objective))
     batch, first, weights = small.batch(), driver.first(), weights_of(driver)
@@ -194,6 +144,7 @@ def test_augmented_audio_follows_from_seed_and_step_and_the_loss_falls():
     losses = [float(report.loss.total)]
     later = dataclasses.replace(first, step=first.step + 1)
     reseeded = compiled(driver.per_replica, seeds=(1,))
+    assert program(driver, batch) == program(reseeded, batch)  # seeds share what is compiled
     for other in (after(later), after(first, reseeded)):
         assert float(other[1].loss.total) != losses[0]
     for _ in range(5):
@@ -213,7 +164,3 @@ def test_rows_are_divided_and_views_of_one_host_are_the_same(way):
     state = replicas.replicate({"w": jnp.ones(3)})
     assert replicas.over_all_hosts(state)["w"] is state["w"]
     assert replicas.over_own_host(state)["w"] is state["w"]
-
-
-if __name__ == "__main__":
-    compare_eight()
