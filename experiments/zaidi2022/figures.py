@@ -26,8 +26,8 @@ FORMS = {
 }
 POINTS = 5  # of source read that the gate allows beyond KD
 LAMBDAS = {"": 0.0} | {f"lambda_{weight:g}": weight for weight in (0.01, 0.03, 0.1, 0.2)}
-KD, CAR = ("KD", BLUE, "o", (6, -11)), ("KD + CAR", "#009e73", "^", (6, 6))
-DAR = ("KD + CAR + DAR (flow)", ORANGE, "s", (-7, 6))
+KD, CAR = ("KD", BLUE, "o", (7, -9)), ("KD + CAR", "#009e73", "^", (-6, 5))
+DAR = ("KD + CAR + DAR (flow)", ORANGE, "s", (9, -2))
 
 
 def dar_forms(to: Path) -> Path:
@@ -57,7 +57,7 @@ def dar_forms(to: Path) -> Path:
 
 
 def curves(grid: str, arms: Mapping[str, Arm], path: Path) -> Path:
-    """Draw BLEU against AL, a panel for each seed; numbers are lambda, hollow marks lambda 0."""
+    """Draw BLEU against AL, a panel for each seed; the first names lambda at each point."""
     points: dict[tuple[str, int], dict[float, tuple[float, float]]] = {}
     for each in read_results(RESULTS / grid).evaluations:
         weight = each.setting.split("/")[0] if "/" in each.setting else ""
@@ -74,14 +74,15 @@ def curves(grid: str, arms: Mapping[str, Arm], path: Path) -> Path:
             axes.plot(*first, color=colour, marker=marker, fillstyle="none")
             axes.plot(*zip(*own.values(), strict=True), color=colour, marker=marker, label=name)
             look = {"xytext": offset, "textcoords": "offset points", "color": colour, "fontsize": 8}
-            for weight, place in own.items():
+            for weight, place in own.items() if seed == seeds[0] else ():
                 axes.annotate(f"{weight:g}", place, ha="left" if offset[0] > 0 else "right", **look)
         axes.set(title=f"seed {seed}", xlabel="AL, s (log scale)", xscale="log")
         axes.set_xticks([0.5, 1, 2, 3], ["0.5", "1", "2", "3"])
         axes.minorticks_off()
         axes.margins(0.12)
     panels[0].set_ylabel("BLEU")
-    panels[-1].legend(frameon=False, fontsize=8, loc="lower right")
+    keys = {"title": "numbers: lambda\nhollow: lambda 0, fewer epochs", "title_fontsize": 8}
+    panels[-1].legend(frameon=False, fontsize=8, loc="lower right", **keys)
     return save_figure(figure, path)
 
 

@@ -26,7 +26,7 @@ CLAIMS = claims(
     ("online distillation helps", "kd", "multitask", 0.95),
     ("CAR helps", "mma_mt", "kd", 0.25),
     ("DAR helps", "dar", "mma_mt", 0.57),
-    ("these four help together", "dar", "mma", 3.44),
+    ("all four help together", "dar", "mma", 3.44),
 )
 OF_AUGMENTED = claims(
     ("augmented speech helps", "mma_aug", "mma", 2.58),

@@ -69,7 +69,7 @@ TABLE_3 = Grid(
         ("online distillation helps", "kd", "multitask", 0.95),
         ("CAR helps", "car", "kd", 0.25),
         ("DAR helps", "dar", "car", 0.57),
-        ("these four help together", "dar", "mma", 3.44),
+        ("all four help together", "dar", "mma", 3.44),
         evaluation="tatoeba-offline",
     ),
     evaluations=(OFFLINE, STREAMED),

@@ -166,7 +166,7 @@ def draw_forest(effects: Sequence[Effect], path: Path | str) -> Path:
         axes.plot([each.low, each.high], [row, row], color=BLUE, linewidth=2)
         axes.plot(each.value, row, "o", color=BLUE)
         if each.published is not None:
-            axes.plot(each.published, row, "D", color=ORANGE, markersize=5)
+            axes.plot(each.published, row, "D", color=ORANGE, fillstyle="none", markersize=8)
     axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(effects)), [each.label for each in effects])
     axes.set(ylim=(len(effects) - 0.4, -0.6), xlabel="difference in BLEU")
@@ -174,7 +174,7 @@ def draw_forest(effects: Sequence[Effect], path: Path | str) -> Path:
     axes.margins(x=0.05)
     handles = [
         axes.plot([], [], "-o", color=BLUE)[0],
-        axes.plot([], [], "D", color=ORANGE)[0],
+        axes.plot([], [], "D", color=ORANGE, fillstyle="none")[0],
         axes.barh(0, 0, color="#e6e6e6"),
     ]
     names = ("here, 95 % interval", "published", "too small to find here")
