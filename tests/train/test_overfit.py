@@ -102,7 +102,7 @@ def test_a_heavier_latency_term_lowers_expected_delays(joint, batch):
     """In states, summed over a sentence. Around 7 is the least, where both end later."""
 
     def delay(weight: float) -> float:
-        state, given = joint.first(), joint.model.objective.weights() | {"st_latency": weight}
+        state, given = joint.first(), joint.per_replica.objective.weights() | {"st_latency": weight}
         for _ in range(40):
             state, _ = joint.update(state, [batch], joint.weights([given]))
         lag = jax.device_get(joint.validate(state, [batch])).sums["st_latency"]
