@@ -8,212 +8,33 @@
 A batch is a function of its step, so a loader has no state but the next step. Grain keeps it, and
 an iterator that is restored (`set_state`) continues with the identical batch.
 
-Batches have few static shapes. Sorted by length, the examples are cut into at most
-`Budget.shapes` ranges, and each range is padded to its longest member. With c(i, j) the padding
-of the range of lengths (i, j], the best cut is
-
-    best[k, j] = min_i best[k-1, i] + c(i, j),
-
-a shortest path that dynamic programming finds exactly over the distinct (rounded) lengths.
-
-A `Plan` is a pure function of the seed and the step, so every host can compute every batch. In an
-epoch every example comes exactly once. Within each shape the examples are shuffled and cut into
-full batches; the few left over move up to the next longer shape, so that only the very last batch
-of an epoch has empty rows. Then the batches are shuffled. The number of batches does not depend
-on the shuffle, so step s is batch s mod n of epoch s div n.
+A small corpus may be kept in device memory (`load_resident`), where a step sends nothing but row
+numbers. Audio is stored there in blocks of 0.1 s, so that an utterance is a run of whole blocks and
+a batch is one gather: a day of speech is 2.8 GB. The batches are the same, number for number.
 """
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import flax.struct
+import jax
+import jax.numpy as jnp
 import numpy as np
+from tqdm import tqdm
 
 from data_pipelines.dataset import Split
+from data_pipelines.plan import ROUND, BatchShape, Lengths, Plan
 from simuljax.audio import Filterbank, frame_count
-from simuljax.batch import Batch
-from simuljax.config.experiment import Budget
+from simuljax.audio.filterbank import SHIFT
+from simuljax.batch import Batch, BatchIterator
 from simuljax.text import EOS, Vocabulary
 
-if TYPE_CHECKING:
-    import grain
-
-    from data_pipelines.input import Resident
-
-FRAME = 160  # samples in 10 ms
-ROUND = 10 * FRAME  # audio shapes are multiples of 0.1 s
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lengths:
-    """Per example: samples of audio, tokens of transcript and translation (with their ends)."""
-
-    audio: np.ndarray  # int64 [n]
-    source: np.ndarray
-    target: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.audio)
-
-    def __getitem__(self, rows: np.ndarray) -> "Lengths":
-        return Lengths(audio=self.audio[rows], source=self.source[rows], target=self.target[rows])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The static shape of a global batch."""
-
-    rows: int
-    audio: int  # samples
-    source: int  # tokens
-    target: int  # tokens
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bucket:
-    """A shape, and the examples that are too long for any shorter one, shortest bucket first."""
-
-    shape: Shape
-    members: np.ndarray  # int64, positions in the split
-
-
-def cuts(lengths: np.ndarray, count: int) -> np.ndarray:
-    """Return at most `count` increasing lengths to pad to, with the least padding in total."""
-    distinct, weight = np.unique(lengths, return_counts=True)
-    n, total = len(distinct), np.concatenate([[0], np.cumsum(weight)])
-    # cost[i, j]: positions taken when sentences i..j-1 are padded to the longest of them.
-    cost = np.where(
-        np.arange(n + 1)[:, None] < np.arange(n + 1),
-        (total[None, :] - total[:, None]) * np.concatenate([[0], distinct])[None, :].astype(float),
-        np.inf,
-    )
-    best, came_from = cost[0], []
-    for _ in range(min(count, n) - 1):
-        through = best[:, None] + cost
-        came_from.append(np.argmin(through, axis=0))
-        best = np.min(through, axis=0)
-    ends = [n]
-    for step in reversed(came_from):
-        ends.append(int(step[ends[-1]]))
-    return distinct[np.array(ends[::-1]) - 1]
-
-
-def make_plan(lengths: Lengths, budget: Budget, *, seed: int = 0, shuffle: bool = True) -> "Plan":
-    """Plan the batches of a corpus, whose shapes are cut along audio, or along text without it."""
-    if not len(lengths):
-        raise ValueError("the split is empty: there is no example for a batch")
-    if lengths.audio.any():
-        main = -(-lengths.audio // ROUND) * ROUND
-    else:
-        main = np.maximum(lengths.source, lengths.target)
-    ends = cuts(main, budget.shapes)
-    which = np.searchsorted(ends, main)
-    # A shape holds whatever a shorter one holds, also on the text axes.
-    buckets = tuple(
-        Bucket(shape=_shape(lengths[main <= end], budget), members=np.flatnonzero(which == k))
-        for k, end in enumerate(ends)
-    )
-    return Plan(lengths=lengths, buckets=buckets, seed=seed, shuffle=shuffle)
-
-
-def _shape(members: Lengths, budget: Budget) -> Shape:
-    audio = int(-(-members.audio.max() // ROUND) * ROUND)
-    source, target = int(members.source.max()), int(members.target.max())
-    rows = budget.tokens // max(source, target)
-    if audio:
-        rows = min(rows, budget.frames * FRAME // audio)
-    rows -= rows % budget.row_multiple
-    if rows == 0:
-        raise ValueError(
-            f"a global batch of {budget.frames} frames and {budget.tokens} tokens does not hold "
-            f"{budget.row_multiple} examples of {audio // FRAME} frames and "
-            f"{max(source, target)} tokens: raise the budget, lower row_multiple, or leave out "
-            "the longest examples"
-        )
-    return Shape(rows=rows, audio=audio, source=source, target=target)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedBatch:
-    """One global batch: its shape and the examples in its rows; -1 is an empty row."""
-
-    shape: Shape
-    rows: np.ndarray  # int32 [shape.rows]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
-    """The batches of a corpus, for every step of a run however long."""
-
-    lengths: Lengths
-    buckets: tuple[Bucket, ...]
-    seed: int = 0
-    shuffle: bool = True
-
-    @functools.cached_property
-    def steps_per_epoch(self) -> int:
-        """The number of batches of every epoch."""
-        return len(self.epoch(0))
-
-    def batch(self, step: int) -> PlannedBatch:
-        """Return the global batch of a step, counted from 0 over all epochs."""
-        epoch, position = divmod(step, self.steps_per_epoch)
-        return self.epoch(epoch if self.shuffle else 0)[position]
-
-    @functools.lru_cache(maxsize=8)  # noqa: B019 (shared by the few plans of a run, as long as it)
-    def epoch(self, number: int) -> list[PlannedBatch]:
-        random = np.random.Generator(np.random.PCG64([self.seed, number]))
-        batches, left = [], np.zeros(0, np.int64)
-        for bucket in self.buckets:
-            members = random.permutation(bucket.members) if self.shuffle else bucket.members
-            queue, rows = np.concatenate([left, members]), bucket.shape.rows
-            if bucket is self.buckets[-1]:
-                queue = np.concatenate([queue, np.full(-len(queue) % rows, -1)])
-            full = len(queue) - len(queue) % rows
-            cut = queue[:full].reshape(-1, rows)
-            batches += [PlannedBatch(shape=bucket.shape, rows=r) for r in cut]
-            left = queue[full:]
-        order = random.permutation(len(batches)) if self.shuffle else range(len(batches))
-        return [batches[i] for i in order]
-
-    def first_steps(self) -> list[int]:
-        steps: dict[Shape, int] = {}
-        for step, planned in enumerate(self.epoch(0)):
-            steps.setdefault(planned.shape, step)
-        return list(steps.values())
-
-    @property
-    def padding(self) -> dict[str, float]:
-        """Shares of the first epoch's positions that are padding, by axis that batches have.
-
-        Empty rows and moved examples are included.
-        """
-        shapes, shares = [planned.shape for planned in self.epoch(0)], dict[str, float]()
-        for name, axis in (("frames", "audio"), ("source", "source"), ("target", "target")):
-            if padded := sum(shape.rows * getattr(shape, axis) for shape in shapes):
-                shares[name] = 1 - float(getattr(self.lengths, axis).sum()) / padded
-        return shares
-
-
-def describe_plan(plan: Plan) -> str:
-    """Return a table of the shapes and one line about padding."""
-    lines = ["  rows   frames  source  target  examples"]
-    for bucket in plan.buckets:
-        shape = bucket.shape
-        lines.append(
-            f"{shape.rows:6d} {shape.audio // FRAME:8d} {shape.source:7d} {shape.target:7d} "
-            f"{len(bucket.members):9d}"
-        )
-    shares = plan.padding.items()
-    padding = ", ".join(f"{share:.1%} of {axis}" for axis, share in shares if share)
-    steps = f"{plan.steps_per_epoch} batches an epoch of {len(plan.buckets)} shapes"
-    return "\n".join([*lines, f"{steps}; padding: {padding or 'none'}"])
-
-
 ENDLESS = 2**40  # steps: training decides when a run ends
+FRAMES_PER_BLOCK = ROUND // SHIFT
+READ = 512  # examples at a time
 
 
 @flax.struct.dataclass
@@ -262,7 +83,7 @@ class Examples:
             target=self.target.length,
         )
 
-    def load(self, rows: np.ndarray, shape: Shape) -> Batch:
+    def load(self, rows: np.ndarray, shape: BatchShape) -> Batch:
         """Read the examples at `rows` (-1: an empty row) into arrays of the shape's lengths."""
         real = [] if self.text_only else [int(row) for row in rows if row >= 0]
         stored = dict(zip(real, self.split.read(real), strict=True))
@@ -306,6 +127,103 @@ def tokenise_split(split: Split, vocabularies: Vocabularies, task: str = "transl
     )
 
 
+@flax.struct.dataclass
+class Resident:
+    """A whole split on a device."""
+
+    audio: Ragged  # int16 [blocks, ROUND]; start in blocks, length in samples
+    source: Ragged  # int32 [tokens]
+    target: Ragged  # int32 [tokens]
+    words: jax.Array | None  # int16 [blocks, FRAMES_PER_BLOCK]
+    phonemes: jax.Array | None
+
+    def load(self, rows: np.ndarray, shape: BatchShape) -> Batch:
+        """Return the batch of these rows, as `Examples.load` would read it."""
+        return gather(self, jnp.asarray(rows, jnp.int32), shape)
+
+
+def load_resident(examples: Examples, *, most_gb: float = 32.0) -> Resident:
+    """Read a split into device memory; raise ValueError if it is larger than `most_gb`."""
+    table = examples.split.table
+    blocks = -(-table.samples // ROUND)
+    gigabytes = int(blocks.sum()) * ROUND * 2 / 1e9
+    if gigabytes > most_gb:
+        raise ValueError(
+            f"split {examples.split.name} takes {gigabytes:.1f} GB, more than the {most_gb:g} GB "
+            "allowed on a device: read it in batches (Batches), or raise most_gb"
+        )
+    start = np.cumsum(blocks) - blocks
+    audio = np.zeros((int(blocks.sum()), ROUND), np.int16)
+    aligned = {"word_ms": table.words.any(), "phoneme_ms": table.phonemes.any()}
+    empty = np.zeros((len(audio), FRAMES_PER_BLOCK), np.int16)
+    marks = {field: empty.copy() for field, there in aligned.items() if there}
+    for i, example in _read(examples, len(table)):
+        here, frames = slice(start[i], start[i] + blocks[i]), int(blocks[i]) * FRAMES_PER_BLOCK
+        audio[here].reshape(-1)[: table.samples[i]] = example["audio"]
+        for field, mark in marks.items():
+            mark[here] = labels(example[field], frames).reshape(-1, FRAMES_PER_BLOCK)
+    return Resident(
+        audio=_on_device(Ragged(flat=audio, start=start, length=table.samples)),
+        source=_on_device(examples.source),
+        target=_on_device(examples.target),
+        words=jnp.asarray(marks["word_ms"]) if "word_ms" in marks else None,
+        phonemes=jnp.asarray(marks["phoneme_ms"]) if "phoneme_ms" in marks else None,
+    )
+
+
+def _read(examples: Examples, count: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield every example with its number; reading many at a time is several times as fast."""
+    progress = tqdm(total=count, desc="into device memory", unit="utt", mininterval=2)
+    for first in range(0, count, READ):
+        rows = range(first, min(first + READ, count))
+        yield from zip(rows, examples.split.read(rows), strict=True)
+        progress.update(len(rows))
+    progress.close()
+
+
+def _on_device(ragged: Ragged) -> Ragged:
+    start, length = (jnp.asarray(each, jnp.int32) for each in (ragged.start, ragged.length))
+    return Ragged(flat=jnp.asarray(ragged.flat), start=start, length=length)
+
+
+@functools.partial(jax.jit, static_argnames="shape")
+def gather(resident: Resident, rows: jax.Array, shape: BatchShape) -> Batch:
+    """Return the batch of these rows (-1: empty) with the lengths of the shape."""
+    blocks = shape.audio // ROUND
+    frames = frame_count(shape.audio, Filterbank())
+    audio, audio_length = _take(resident.audio, rows, blocks, shape.audio)
+    source, source_length = _take(resident.source, rows, shape.source, shape.source)
+    target, target_length = _take(resident.target, rows, shape.target, shape.target)
+
+    def marks(flat: jax.Array | None) -> jax.Array | None:
+        if flat is None:
+            return None
+        # Labels end with their audio: the next utterance in memory must not show.
+        length = -(-resident.audio.length // ROUND) * FRAMES_PER_BLOCK
+        run = Ragged(flat=flat, start=resident.audio.start, length=length)
+        return _take(run, rows, blocks, blocks * FRAMES_PER_BLOCK)[0][:, :frames]
+
+    return Batch(
+        audio=audio,
+        audio_length=audio_length,
+        source=source,
+        source_length=source_length,
+        target=target,
+        target_length=target_length,
+        index=rows,
+        words=marks(resident.words),
+        phonemes=marks(resident.phonemes),
+    )
+
+
+def _take(runs: Ragged, rows: jax.Array, count: int, size: int) -> tuple[jax.Array, jax.Array]:
+    """Return `count` items (blocks, tokens) of each run as `size` values, 0 beyond the length."""
+    length = jnp.where(rows >= 0, runs.length[rows], 0)
+    items = runs.start[rows][:, None] + jnp.arange(count)
+    taken = runs.flat.at[items].get(mode="clip").reshape(len(rows), size)
+    return jnp.where(jnp.arange(size) < length[:, None], taken, 0), length
+
+
 @dataclass(frozen=True, kw_only=True)
 class Host:
     """The part of every global batch that this host reads: an equal share of the rows, in order."""
@@ -332,7 +250,7 @@ class Host:
 class Batches:
     """The part of this host of the batch of every step."""
 
-    examples: "Examples | Resident"  # on disk, or on a device
+    examples: Examples | Resident  # on disk, or on a device
     plan: Plan
     host: Host = Host()
 
@@ -368,9 +286,7 @@ class Mixed:
         return int(step * self.text_per_speech / (1 + self.text_per_speech))
 
 
-def iterate(
-    batches: Batches | Mixed, *, threads: int = 8, ahead: int = 8
-) -> "grain.DatasetIterator[Batch]":
+def iterate(batches: Batches | Mixed, *, threads: int = 8, ahead: int = 8) -> BatchIterator:
     """Iterate from the first step on; threads read ahead, `set_state` resumes."""
     import grain
 

@@ -46,8 +46,8 @@ class JoinedSplit(Split):
 
 
 def join(split: Split, config: Joining, seed: int) -> Split:
-    """Return the split as recordings; text and an option that is off leave it as it is."""
-    if not config.active or not split.table.samples.any():
+    """Return the split as recordings of several utterances; text stays as it is."""
+    if not split.table.samples.any():
         return split
     random = np.random.Generator(np.random.PCG64([seed, len(split)]))
     recordings = [*_recordings(split.table.samples, config, random)]

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import tyro
 
 from data_pipelines.augmentation import Transform
-from data_pipelines.batches import Vocabularies, describe_plan, make_plan, tokenise_split
+from data_pipelines.batches import Vocabularies, tokenise_split
 from data_pipelines.corpora import CORPORA, Corpus, Phrasebook
 from data_pipelines.dataset import PreparedCorpus, describe
 from data_pipelines.phrasebook.corpus import check_counts
+from data_pipelines.plan import describe_plan, make_plan
 from data_pipelines.prepare import Limits, Preparation, prepare, worker_count
 from data_pipelines.synthesis import check_engines
 from data_pipelines.utterance import CorpusError

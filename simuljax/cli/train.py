@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from simuljax.config.experiment import Experiment, load_experiments
-from simuljax.config.options import describe
+from simuljax.config.options import attach_help
 from simuljax.errors import ChoiceError, unknown
 from simuljax.runs.train import train
 
@@ -36,7 +36,7 @@ def train_command(
         return lambda: print(usage)
     else:
         default, prog, changes = named[changes[0]], f"{prog} {changes[0]}", changes[1:]
-    describe(Experiment)
+    attach_help(Experiment)
     chosen = tyro.cli(
         Experiment,
         default=default,

@@ -223,7 +223,7 @@ def help_of(declared: Setting) -> str:
     return f"{declared.help} ({notes})" if notes else declared.help
 
 
-def describe(kind: Any) -> None:
+def attach_help(kind: Any) -> None:
     """Attach the help of all fields below a class to its annotations, where tyro reads it."""
     hints = type_hints(kind)
     for field in dataclasses.fields(kind):
@@ -239,7 +239,7 @@ def describe(kind: Any) -> None:
         for part in leaf_types(hints[field.name]):
             inner = typing.get_args(part)[:1] if typing.get_origin(part) is tuple else (part,)
             for each in filter(dataclasses.is_dataclass, inner):
-                describe(each)
+                attach_help(each)
 
 
 def with_options(function: Callable, args: Sequence[str]) -> Callable:

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.batches import Batches, Vocabularies, iterate, make_plan, tokenise_split
+from data_pipelines.batches import Batches, Vocabularies, iterate, load_resident, tokenise_split
 from data_pipelines.corpora import Phrasebook
 from data_pipelines.dataset import open_corpus
-from data_pipelines.input import load_resident
+from data_pipelines.plan import make_plan
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.audio import RATE, Features, extract
 from simuljax.config.experiment import Budget

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.batches import Examples, Vocabularies, make_plan, tokenise_split
+from data_pipelines.batches import Examples, Vocabularies, tokenise_split
 from data_pipelines.dataset import open_corpus
+from data_pipelines.plan import make_plan
 from simuljax.audio import RATE, frame_count
 from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation

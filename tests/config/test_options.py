@@ -26,7 +26,7 @@ from simuljax.config.fields import (
 )
 from simuljax.config.options import (
     Option,
-    describe,
+    attach_help,
     from_options,
     leaf_types,
     options_of,
@@ -151,7 +151,7 @@ def test_a_class_of_a_file_is_a_policy():
 
 
 def test_a_function_can_be_named_on_the_command_line():
-    describe(Term)
+    attach_help(Term)
     assert typing.get_type_hints(Term)["function"] is str
 
 

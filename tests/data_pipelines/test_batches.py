@@ -13,19 +13,16 @@ from hypothesis import strategies as st
 
 from data_pipelines.batches import (
     ENDLESS,
-    ROUND,
     Batches,
     Host,
-    Lengths,
     Mixed,
-    cuts,
-    describe_plan,
+    gather,
     iterate,
     labels,
-    make_plan,
+    load_resident,
 )
 from data_pipelines.dataset import PreparedCorpus
-from data_pipelines.input import gather, load_resident
+from data_pipelines.plan import ROUND, Lengths, cuts, describe_plan, make_plan
 from simuljax.batch import Batch
 from simuljax.config.experiment import Budget
 from simuljax.text import EOS, Vocabulary

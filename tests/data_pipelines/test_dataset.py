@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from data_pipelines import dataset
-from data_pipelines.batches import iterate, make_plan
+from data_pipelines.batches import iterate
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import Split, Table, describe, open_corpus
 from data_pipelines.input import feature_record
+from data_pipelines.plan import make_plan
 from data_pipelines.prepare import Limits
 from data_pipelines.utterance import CorpusError
 from simuljax.audio import Features, extract, load_features

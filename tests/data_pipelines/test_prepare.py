@@ -30,6 +30,7 @@ from tests.helpers.corpora import (
     build,
     finished,
     python,
+    real,
     shards_of,
     times,
     tree,
@@ -303,7 +304,7 @@ def test_beginnings_and_ends_are_cut_a_quarter_at_most(hums):
 def test_recordings_follow_from_the_seed_and_the_option(hums, text):
     one, same, other = (joined(hums, SEVERAL, seed) for seed in (0, 0, 1))
     assert one.recordings == same.recordings != other.recordings
-    assert join(hums["train"], Joining(), 0) is hums["train"]
+    assert SEVERAL.active and CUT.active and not Joining().active
     assert join(text["train"], SEVERAL, 0) is text["train"]
 
 
@@ -321,6 +322,8 @@ def test_a_run_reads_joined_batches_from_disk_and_device(hums, tmp_path):
         read, held = (next(each.train) for each in inputs)
         assert_same_batch(held, read)
     alone = open_input(replace(config, joining=Joining()), tmp_path, seed=3, host=Host(), devices=1)
+    rows = [row for _ in range(alone.steps_per_epoch) for row in real(next(alone.train))]
+    assert sorted(rows) == list(range(37))  # each utterance alone
     one, several = ([*each.valid()] for each in (alone, inputs[0]))
     for plain, same in zip(one, several, strict=True):  # validation is on utterances
         assert_same_batch(same, plain)

@@ -13,9 +13,10 @@ import pytest
 import soundfile
 
 from data_pipelines import prepare as preparing
-from data_pipelines.batches import Batches, Examples, Host, Vocabularies, make_plan, tokenise_split
+from data_pipelines.batches import Batches, Examples, Host, Vocabularies, tokenise_split
 from data_pipelines.corpora import Corpus, Manifest
 from data_pipelines.dataset import PreparedCorpus, Split
+from data_pipelines.plan import make_plan
 from data_pipelines.prepare import Preparation, prepare
 from data_pipelines.utterance import Clip, Listing, Span, Utterance
 from simuljax.batch import Batch
