@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.dataset import Split, Table
-from simuljax.audio import RATE
+from simuljax.audio import MS, RATE
 from simuljax.config.experiment import Joining
 
-MS = RATE // 1000  # samples
 MOST_CUT = 4  # a cut takes a quarter of an utterance at most
 
 

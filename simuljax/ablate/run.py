@@ -121,7 +121,7 @@ def ablate(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Worker:
+class Started:
     """A process and its task."""
 
     task: Task
@@ -175,9 +175,9 @@ def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str], grid: Gr
 
 
 @contextmanager
-def stopped_with_us() -> Iterator[list[Worker]]:
+def stopped_with_us() -> Iterator[list[Started]]:
     """Hold processes that are stopped when this one is; trainings save their state first."""
-    working: list[Worker] = []
+    working: list[Started] = []
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield working
@@ -189,7 +189,7 @@ def stopped_with_us() -> Iterator[list[Worker]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def start(options: AblateOptions, task: Task) -> Worker:
+def start(options: AblateOptions, task: Task) -> Started:
     """Start the task in a process of its own; its output goes to the first run's directory."""
     for run in task.runs:
         run.experiment.run.mkdir(parents=True, exist_ok=True)
@@ -200,10 +200,10 @@ def start(options: AblateOptions, task: Task) -> Worker:
     output = task.runs[0].experiment.run / OUTPUT
     shared = options.workers > 1
     process = launchers.start(options.jobs, command, output, names[0], shared=shared)
-    return Worker(task=task, process=process)
+    return Started(task=task, process=process)
 
 
-def collect(working: list[Worker]) -> None:
+def collect(working: list[Started]) -> None:
     """Remove processes that have ended; write the error of those that failed without one."""
     for each in [each for each in working if each.process.poll() is not None]:
         working.remove(each)
@@ -215,9 +215,9 @@ def collect(working: list[Worker]) -> None:
                 (run.experiment.run / FAILED).write_text(error, "utf-8")
 
 
-def _error_of(worker: Worker) -> str:
+def _error_of(started: Started) -> str:
     """Return the exit status of a process and the end of its output."""
-    output, status = worker.task.runs[0].experiment.run / OUTPUT, worker.process.returncode or 0
+    output, status = started.task.runs[0].experiment.run / OUTPUT, started.process.returncode or 0
     tail = output.read_text(errors="replace")[-SHOWN:].strip() if output.exists() else ""
     tail = tail or "no output: did the job start?"
     if status < 0:

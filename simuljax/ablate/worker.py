@@ -17,8 +17,8 @@ from simuljax.ablate.grid import Grid, Planned, evaluations_of
 from simuljax.ablate.scheduler import FAILED, Stage, is_evaluated, is_trained, lacking, of_stage
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, read_json, write_json
+from simuljax.runs.diagnosis import diagnose
 from simuljax.runs.evaluate import evaluate
-from simuljax.runs.heads import diagnose
 from simuljax.runs.train import compile_together, train
 from simuljax.train.lock import locked, try_lock
 
@@ -64,7 +64,7 @@ def _try_to_evaluate(run: Planned, grid: Grid, stage: Stage) -> bool:
     clock = locked(grid.runs, patience_s=math.inf) if stage == "clock" else nullcontext()
     try:
         with clock:  # one at a time
-            evaluate_all(run, grid, stage)
+            evaluate_pending(run, grid, stage)
     except Exception:
         error = traceback.format_exc()
         print(error, file=sys.stderr, flush=True)
@@ -81,7 +81,7 @@ def train_all(runs: Sequence[Planned]) -> None:
         train(*(run.to_train for run in runs))
 
 
-def evaluate_all(run: Planned, grid: Grid, stage: Stage = "both") -> None:
+def evaluate_pending(run: Planned, grid: Grid, stage: Stage = "both") -> None:
     """Run every evaluation of the stage that has no result and that no process has started."""
     pending = lacking(run, grid)
     pending = pending if stage == "both" else of_stage(pending, stage)

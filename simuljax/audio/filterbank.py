@@ -35,9 +35,9 @@ from flax import struct
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, Real
 
+from simuljax.audio.waveform import RATE
 from simuljax.config.fields import Checked, setting
 
-RATE = 16_000
 FRAME, SHIFT = 400, 160  # samples: 25 and 10 ms
 SPECTRUM = 512  # points of the Fourier transform
 LOWEST_HZ, PREEMPHASIS = 20.0, 0.97

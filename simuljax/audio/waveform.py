@@ -32,6 +32,7 @@ from scipy import signal
 from simuljax.errors import SimuljaxError
 
 RATE = 16_000
+MS = RATE // 1000  # samples
 Stream = io.BufferedReader | io.BytesIO
 
 _UNKNOWN_SIZE = 0xFFFFFFFF  # what a program writes that streams a WAV and cannot go back

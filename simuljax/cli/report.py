@@ -14,12 +14,13 @@ from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
 from simuljax.models.parameters import parameter_count
 from simuljax.report.collect import Evaluated, sources_of
+from simuljax.report.figures import draw_alignment
 from simuljax.report.grid_page import write_published_page
 from simuljax.report.page import flatten
 from simuljax.report.results import is_results, read_object, read_results
 from simuljax.report.run_page import Knowledge, Report, write_report
 from simuljax.report.utterances import SourceAudio
-from simuljax.runs.heads import draw_alignment, has_alignment, look
+from simuljax.runs.alignment import align_utterance, has_alignment
 from simuljax.train.checkpoint import CHECKPOINTS
 from simuljax.train.run import open_run
 from simuljax.train.run_params import find_params
@@ -90,8 +91,8 @@ def draw_alignment_of(run: Path, config: Mapping[str, Any], log: Path) -> None:
     whole = open_run(run)
     if has_alignment(whole.model) and whole.config.data.task == "translation":
         index = read_records(log)[0].index or 0
-        attention = look(whole, corpus[config["split"]], index, config["checkpoint"])
-        draw_alignment(attention, log.parent / ALIGNMENT)
+        drawn = align_utterance(whole, corpus[config["split"]], index, config["checkpoint"])
+        draw_alignment(log.parent / ALIGNMENT, **vars(drawn))
 
 
 def source_of(evaluated: Evaluated, index: int) -> SourceAudio | None:

@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from simuljax.audio import MS
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.config.loading import is_reference, load_object
 from simuljax.errors import unknown
@@ -137,7 +138,6 @@ class Policy:
 
 
 Convention = Literal["papi", "stacl"]
-MS = 16  # samples
 
 
 @dataclass(frozen=True, kw_only=True)

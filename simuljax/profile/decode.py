@@ -19,7 +19,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from simuljax.audio import RATE, Statistics
+from simuljax.audio import MS, RATE, Statistics
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits, StreamParams
 from simuljax.models.joint import JointModel
@@ -41,7 +41,7 @@ from simuljax.profile.measure import (
 from simuljax.profile.train import preset
 from simuljax.serve.engine import Behind, Engine, EngineStream
 from simuljax.serve.run_translator import IncrementalBackend
-from simuljax.serve.session import MS, STATE, Backend, ReadSession
+from simuljax.serve.session import STATE, Backend, ReadSession
 from simuljax.serve.translator import load
 from simuljax.serve.whisper import Guards, WhisperTranslator
 from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.audio import SpecAugment, Statistics, WaveAugment
+from simuljax.audio.filterbank import FRAME, SHIFT
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective, Optimiser
@@ -184,7 +185,7 @@ def preset(name: str, dtype: str, unroll: bool, vocabulary: int) -> ModelConfig:
 def random_batch(chosen: TrainProfile) -> Batch:
     """Return noise and tokens without padding."""
     random, rows = np.random.default_rng(0), chosen.utterances
-    samples = (chosen.frames - 1) * 160 + 400
+    samples = (chosen.frames - 1) * SHIFT + FRAME
 
     def tokens(length: int) -> np.ndarray:
         return random.integers(4, chosen.vocabulary, (rows, length)).astype(np.int32)

@@ -15,7 +15,7 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from simuljax.audio import RATE
+from simuljax.audio import MS, RATE
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.decoding import Decoding
 from simuljax.config.options import Option, from_options, leaf_types, options_of
@@ -23,7 +23,6 @@ from simuljax.decode.policies import POLICIES
 from simuljax.decode.stream import StreamLimits
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import load_run
-from simuljax.serve.session import MS
 from simuljax.serve.translator import Stream, Word, load
 from simuljax.serve.whisper import WhisperTranslator
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio import RATE, AudioError, features_of, frame_count
+from simuljax.audio import MS, RATE, AudioError, features_of, frame_count
 from simuljax.config.decoding import Beam, Decoding
 from simuljax.config.fields import Checked, setting
 from simuljax.config.model import ModelConfig
@@ -34,7 +34,7 @@ from simuljax.decode.stream import (
 from simuljax.errors import unknown
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
-from simuljax.serve.session import MS, STATE, Read, ReadSession, Session, Tokens
+from simuljax.serve.session import STATE, Read, ReadSession, Session, Tokens
 from simuljax.serve.translator import Translator, batch_sizes, batches, samples_of
 from simuljax.text import EOS, Words, WordStream
 from simuljax.train.run import Run, RunError, load_checkpoint, open_run

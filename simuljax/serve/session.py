@@ -22,14 +22,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from simuljax.audio import RATE, Incoming
+from simuljax.audio import MS, RATE, Incoming
 from simuljax.audio.segmentation import Segmenter
 from simuljax.config.decoding import Decoding
-from simuljax.nn.subsampling import STRIDE
+from simuljax.config.model import STATE_MS
 from simuljax.text import EOS, WordStream
 
-MS = RATE // 1000  # samples
-STATE = 10 * STRIDE * MS
+STATE = STATE_MS * MS  # samples
 
 
 @dataclass(frozen=True)

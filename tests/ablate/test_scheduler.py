@@ -14,7 +14,7 @@ from data_pipelines.dataset import record_used_data
 from data_pipelines.utterance import CorpusError
 from simuljax.ablate import worker
 from simuljax.ablate.grid import Grid, Planned, evaluations_of, plan
-from simuljax.ablate.run import Worker, collect, describe
+from simuljax.ablate.run import Started, collect, describe
 from simuljax.ablate.scheduler import (
     FAILED,
     Program,
@@ -248,12 +248,12 @@ def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeyp
     ablation, (_, one, other) = all_trained(corpus, tmp_path / "runs")
     seen = []
 
-    def evaluate_all(run: Planned, *_: object) -> None:
+    def evaluate_pending(run: Planned, *_: object) -> None:
         seen.append(run.variant)
         if run == one:
             raise ValueError("one is broken")
 
-    monkeypatch.setattr(worker, "evaluate_all", evaluate_all)
+    monkeypatch.setattr(worker, "evaluate_pending", evaluate_pending)
     for stage in ("evaluate", "clock"):
         with pytest.raises(ConfigError, match="could not be evaluated: one-seed0"):
             worker.work([one, other], ablation, stage)
@@ -262,10 +262,10 @@ def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeyp
     assert not (other.experiment.run / FAILED).exists()
 
     task = Task(runs=[one, other], stage="evaluate")
-    collect([Worker(task=task, process=ended(FAIL))])
+    collect([Started(task=task, process=ended(FAIL))])
     assert not (other.experiment.run / FAILED).exists(), "it was said which one failed"
     (one.experiment.run / FAILED).unlink()
-    collect([Worker(task=task, process=ended(FAIL))])
+    collect([Started(task=task, process=ended(FAIL))])
     assert "no output" in (other.experiment.run / FAILED).read_text()
 
 
@@ -306,7 +306,7 @@ def test_locked_run_is_left_to_its_process(corpus, tmp_path, monkeypatch, capsys
 def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
     ablation = grid(corpus, tmp_path / "runs")
     one, seen = plan(ablation)[1], []
-    monkeypatch.setattr(worker, "evaluate_all", lambda run, *_: seen.append(run.name))
+    monkeypatch.setattr(worker, "evaluate_pending", lambda run, *_: seen.append(run.name))
     monkeypatch.setattr(worker, "train_all", lambda runs: None)  # SIGTERM, and it saved its state
     worker.work([one], ablation)
     assert not seen
@@ -325,9 +325,9 @@ def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
 def test_a_process_that_fails_without_an_error_of_its_own(corpus, tmp_path, code, output, facts):
     _, (one, other, _) = all_trained(corpus, tmp_path / "runs")
     (one.experiment.run / "output.log").write_text(f"{output}\n")
-    collect([Worker(task=Task(runs=[one], stage="train"), process=ended(code))])
+    collect([Started(task=Task(runs=[one], stage="train"), process=ended(code))])
     assert all(fact in (one.experiment.run / FAILED).read_text() for fact in facts)
-    compiling = [Worker(task=Task(runs=[other], stage="compile"), process=ended(code))]
+    compiling = [Started(task=Task(runs=[other], stage="compile"), process=ended(code))]
     collect(compiling)  # training will meet the same error
     assert not compiling and not (other.experiment.run / FAILED).exists()
 

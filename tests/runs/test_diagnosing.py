@@ -6,7 +6,8 @@ import pytest
 
 from simuljax.config.fields import from_json, read_json, write_json
 from simuljax.losses import Branch
-from simuljax.runs.heads import FILE, Diagnosis, correlations, hard_decisions, mass_lost, summarise
+from simuljax.runs.alignment import hard_decisions
+from simuljax.runs.diagnosis import FILE, Diagnosis, correlations, mass_lost, summarise
 
 
 def seen(delays: np.ndarray, text: np.ndarray | None) -> dict[str, np.ndarray]:

@@ -5,8 +5,6 @@ from typing import Literal, NamedTuple
 
 Heads = tuple[tuple[int, int], ...]  # (layer, head), both from 0
 
-RATE = 16_000
-HOP = 160  # samples from one frame to the next: 10 ms
 WINDOW_S = 30  # the length of sound that the model was trained on
 STATE_S = 0.02  # an encoder state is two frames; a timestamp token is a multiple of it
 _HEAD_WIDTH = 64  # of every published size

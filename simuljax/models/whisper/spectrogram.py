@@ -19,17 +19,17 @@ import numpy as np
 from jaxtyping import Array, Float, Real
 
 from simuljax.audio.filterbank import FRAME as FFT
-from simuljax.audio.filterbank import Framing, log_energies, split
-from simuljax.models.whisper.config import HOP, RATE, WINDOW_S
+from simuljax.audio.filterbank import RATE, SHIFT, Framing, log_energies, split
+from simuljax.models.whisper.config import WINDOW_S
 
-FRAMES = WINDOW_S * RATE // HOP  # of a window
-_FRAMING = Framing(length=FFT, shift=HOP)
+FRAMES = WINDOW_S * RATE // SHIFT  # of a window
+_FRAMING = Framing(length=FFT, shift=SHIFT)
 
 
 def log_mel(samples: Real[Array, "B N"], mels: int) -> Float[Array, "B F mels"]:
     """Return log-mel of windows of N samples, N a multiple of 160: int16, or float in [-1, 1]."""
-    if samples.shape[-1] % HOP or samples.shape[-1] < FFT:
-        raise ValueError(f"{samples.shape[-1]} samples; give a multiple of {HOP}, from {FFT}.")
+    if samples.shape[-1] % SHIFT or samples.shape[-1] < FFT:
+        raise ValueError(f"{samples.shape[-1]} samples; give a multiple of {SHIFT}, from {FFT}.")
     scale = 1 if jnp.issubdtype(samples.dtype, jnp.floating) else 32768
     samples = samples.astype(jnp.float32) / scale
     mirrored = jnp.pad(samples, [(0, 0), (FFT // 2, FFT // 2)], mode="reflect")
@@ -49,7 +49,7 @@ class Spectrogram:
 
     def window(self, seek: int) -> np.ndarray:
         """Return the frames [3000, mels] from `seek` samples on; 0 after the end."""
-        return self._padded(self.mel[: self.frames][seek // HOP :], 0.0)
+        return self._padded(self.mel[: self.frames][seek // SHIFT :], 0.0)
 
     def beginning(self) -> np.ndarray:
         """Return the first frames [3000, mels], with silence after the end."""
@@ -63,14 +63,14 @@ class Spectrogram:
 
 def spectrogram(samples: np.ndarray, mels: int) -> Spectrogram:
     """Return the spectrogram of a recording, int16 at 16 kHz; 30 s at a time."""
-    frames = len(samples) // HOP
+    frames = len(samples) // SHIFT
     silent = np.zeros(FFT, np.int16)
     mirrored = np.pad(np.concatenate([samples, silent]), (FFT // 2, 0), mode="reflect")
-    blocks, block = -(-(frames + FFT // HOP) // FRAMES), FRAMES * HOP
+    blocks, block = -(-(frames + FFT // SHIFT) // FRAMES), FRAMES * SHIFT
     mirrored = np.pad(mirrored, (0, max(0, blocks * block + FFT - len(mirrored))))
-    parts = (mirrored[k * block : (k + 1) * block + FFT - HOP] for k in range(blocks))
+    parts = (mirrored[k * block : (k + 1) * block + FFT - SHIFT] for k in range(blocks))
     found = np.concatenate([np.asarray(_decades(part, mels)) for part in parts])
-    found = found[: frames + FFT // HOP]
+    found = found[: frames + FFT // SHIFT]
     floor = max(found.max() - 8, -10.0)
     mel = (np.maximum(found, floor) + 4) / 4
     return Spectrogram(mel=mel.astype(np.float32), frames=frames, silence=(floor + 4) / 4)

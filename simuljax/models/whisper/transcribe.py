@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simuljax.audio import as_int16, read_audio
+from simuljax.audio import RATE, as_int16, read_audio
+from simuljax.audio.filterbank import SHIFT
 from simuljax.errors import SimuljaxError
-from simuljax.models.whisper.config import HOP, RATE, WINDOW_S, Config
+from simuljax.models.whisper.config import WINDOW_S, Config
 from simuljax.models.whisper.decoding import (
     Context,
     Decoded,
@@ -149,7 +150,7 @@ class Whisper:
             for audio in recordings
         ]
         rows = min(batch, len(in_progress))
-        while waiting := [progress for progress in in_progress if len(progress.left) >= HOP]:
+        while waiting := [progress for progress in in_progress if len(progress.left) >= SHIFT]:
             self._round(waiting[:rows], rows, request)
         return [
             Transcription(
@@ -197,7 +198,7 @@ class Whisper:
         words: list[list[TimedWord]] = [[] for _ in cut]
         if request.words == "timed":
             texts = [[i for segment in segments for i in segment.tokens] for segments, _ in cut]
-            frames = [len(progress.left) // HOP for progress in in_progress]
+            frames = [len(progress.left) // SHIFT for progress in in_progress]
             words = time_words(self.model, tokenizer, memory, texts, contexts, frames)
         for progress, result, (segments, used), own in zip(
             in_progress, decoded, cut, words, strict=True
@@ -209,7 +210,7 @@ class Whisper:
             if request.condition == "nothing" or result.temperature > 0.5:
                 progress.prompt = []
             progress.seek += used
-            if len(progress.left) < HOP:
+            if len(progress.left) < SHIFT:
                 progress.spectrogram = None  # done with
 
     def _encode(self, in_progress: list[_Progress], rows: int, request: Request) -> Memory:

@@ -32,9 +32,9 @@ from starlette.responses import (
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from simuljax.audio import RATE, AudioError, read_audio
+from simuljax.audio import MS, RATE, AudioError, read_audio
 from simuljax.serve.outputs import subtitle_file, subtitles
-from simuljax.serve.session import MS, Word
+from simuljax.serve.session import Word
 from simuljax.serve.web.hub import LOG, RETRY_S, Hub, LiveSession, Refused
 from simuljax.serve.web.sockets import RealtimeSocket, StreamSocket
 from simuljax.text.sentences import ABBREVIATIONS

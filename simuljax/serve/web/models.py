@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from simuljax.audio import MS
 from simuljax.serve.engine import Engine, EngineStream
-from simuljax.serve.session import MS
 
 WINDOW_S, LEAST = 10.0, 5  # of recent durations: how old, and how few tell nothing
 BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)

@@ -17,12 +17,12 @@ from typing import Any, Self
 import numpy as np
 
 from simuljax.audio import RATE
+from simuljax.audio.filterbank import SHIFT
 from simuljax.config.decoding import Beam
 from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import EDAtt, PolicyError
 from simuljax.errors import unknown
 from simuljax.models.whisper import Context, Decoded, Decoding, Tokenizer, Whisper
-from simuljax.models.whisper.config import HOP
 from simuljax.models.whisper.decoding import decode, encode_audio
 from simuljax.models.whisper.model import Memory
 from simuljax.models.whisper.timing import align_text
@@ -32,7 +32,7 @@ from simuljax.serve.translator import Audio, Translator, batch_sizes, batches, s
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
 from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
 
-_STATE = 2 * HOP  # samples
+_STATE = 2 * SHIFT  # samples
 COMMON_S, COMMON_TOKENS = 15, 60  # sound of most windows, and text in it that is committed
 _FEW, _PER_SECOND = 16, 10.0  # tokens of a window: more are a loop, for which all streams wait
 
@@ -182,7 +182,7 @@ def write(
     texts = [[i for i in d.tokens if i < tokenizer.end] for d in decoded]
     states = [np.zeros(len(text), np.int64) for text in texts]
     if "attention" in settings.policy.needs:  # the state that each token attends to most
-        frames = [len(w.samples) // HOP for w in windows]
+        frames = [len(w.samples) // SHIFT for w in windows]
         aligned = align_text(model.model, tokenizer, memory, texts, contexts, frames)
         states = [alignment.matrix[:-1].argmax(-1) for alignment in aligned]
     each = zip(decoded, states, contexts, windows, strict=True)

@@ -1,118 +1,33 @@
 """Diagnose the heads of a trained run: where they read, and whether speech decides as text does.
 
 DAR trains for the latter. Teacher-forced, with the expected alignment, on a split that the run was
-not trained on. The alignment of one utterance can be drawn.
+not trained on.
 """
 
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.dataset import Split
-from simuljax.audio import Statistics, features_of, frame_count
+from simuljax.audio import Statistics
 from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import from_json, read_json, write_json
-from simuljax.config.model import ModelConfig
+from simuljax.config.model import STATE_MS
 from simuljax.config.training import Objective
 from simuljax.losses import Branch, matching_perplexity
 from simuljax.models.joint import JointModel
-from simuljax.nn.layers import STATISTICS
-from simuljax.nn.subsampling import STRIDE
 from simuljax.ops import expected_alignment
-from simuljax.report import figures
 from simuljax.runs.split import RunSplit, open_examples
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.text import EOS
-from simuljax.train.forward import branches, draw_k, matching_options, shift
-from simuljax.train.run import Run, load_checkpoint, open_run
-from simuljax.train.run_params import Which
+from simuljax.train.forward import branches, draw_k, matching_options
+from simuljax.train.run import load_checkpoint, open_run
 
-STATE_S = STRIDE / 100  # seconds that an encoder state stands for
-
-
-@dataclass(frozen=True, kw_only=True)
-class UtteranceAttention:
-    """The expected alignment of one utterance with its reference."""
-
-    alpha: np.ndarray  # [heads, T, W], of the last layer
-    hard: np.ndarray  # [heads, T]: the decision point where the head writes, without chance
-    edges: np.ndarray  # [W + 1]: seconds, between which a decision point listens
-    pieces: Sequence[str]  # T
-    words: Sequence[str]  # of what was said
-    times: np.ndarray  # [words, 2]: seconds
-
-
-def draw_alignment(attention: UtteranceAttention, path: Path) -> Path:
-    """Draw where each head writes the reference, below the words that are spoken."""
-    return figures.draw_alignment(path, **vars(attention))
-
-
-def has_alignment(model: ModelConfig) -> bool:
-    """Return True if the heads decide, at points that depend on the sound alone."""
-    decides = model.decoder == "monotonic" and model.monotonic.policy == "learned"
-    return decides and model.speech is not None and model.predecision.kind == "fixed"
-
-
-def look(run: Run, split: Split, index: int, checkpoint: Which = "best") -> UtteranceAttention:
-    """Return the expected alignment of training, without its noise."""
-    trained, front_end = load_checkpoint(run, checkpoint), run.front_end
-    example = split.source[index]
-    target = np.array([*run.target.encode(split.table.translation[index]), EOS])
-    variables = {"params": trained.params, STATISTICS: trained.statistics}
-
-    @jax.jit
-    def align(variables, audio: jax.Array, target: jax.Array) -> tuple[jax.Array, ...]:
-        model = JointModel(run.model).bind(variables)
-        features = features_of(audio, front_end.features, front_end.statistics)
-        frames = jnp.full(1, frame_count(audio.shape[1], front_end.features.filterbank))
-        encoded = model.encode_speech(features, frames, train=False)
-        points = model.speech_decisions(encoded)
-        decoded = model.decode(shift(target), encoded, points, jnp.int32(1), train=False)
-        alpha, energy = decoded.reading.alpha, decoded.reading.energy
-        assert alpha is not None and energy is not None
-        return alpha[-1, 0], energy[-1, 0], points.ends[0]
-
-    alpha, energy, ends = jax.device_get(align(variables, example["audio"][None], target[None]))
-    return UtteranceAttention(
-        alpha=alpha,
-        hard=hard_decisions(energy),
-        edges=np.concatenate([[0], (ends + 1) * STATE_S]),
-        pieces=[*map(legible, run.target.spell(target)), "(end)"],
-        words=split.table.transcript[index].split(),
-        times=example["word_ms"].reshape(-1, 2) / 1000,
-    )
-
-
-def hard_decisions(energy: np.ndarray) -> np.ndarray:
-    """Return the point [heads, T] where each head writes: the next one with energy >= 0.
-
-    A head that rejects every point writes at the last, as in training.
-    """
-    heads, targets, width = energy.shape
-    stands, written = np.zeros(heads, int), np.zeros((heads, targets), int)
-    for target in range(targets):
-        accepted = (energy[:, target] >= 0) & (np.arange(width) >= stands[:, None])
-        stands = np.where(accepted.any(-1), accepted.argmax(-1), width - 1)
-        written[:, target] = stands
-    return written
-
-
-def legible(piece: str) -> str:
-    """Format a piece: SentencePiece's mark is removed, a continuation gets a hyphen."""
-    if piece.startswith("▁"):
-        return piece[1:] or "_"
-    return f"-{piece}" if piece[0].isalpha() else piece
-
-
-STATE_MS = 10 * STRIDE
 FILE = "diagnosis.json"
 
 
@@ -142,9 +57,9 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
     translator = RunTranslator(run, trained)
     split = RunSplit(translator=translator, examples=open_examples(run, chosen), chosen=chosen)
     objective = run.config.training.objective
-    look = functools.partial(_look, JointModel(run.model), objective)
+    where = functools.partial(_where_heads_read, JointModel(run.model), objective)
     seen = [
-        jax.device_get(look(translator.variables, run.front_end.statistics, batch))
+        jax.device_get(where(translator.variables, run.front_end.statistics, batch))
         for _, batch in split.batches(set())
     ]
     heads = run.model.width.heads
@@ -155,7 +70,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _look(
+def _where_heads_read(
     model: JointModel, objective: Objective, variables: Any, statistics: Statistics, batch: Batch
 ) -> dict[str, jax.Array]:
     """Return where the branches of a batch read, and what DAR and the alignment do with it."""
