@@ -9,10 +9,11 @@ changed is another run.
 import fnmatch
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from data_pipelines.dataset import SUMMARY
 from simuljax.config.evaluation import Evaluation
@@ -23,6 +24,10 @@ from simuljax.errors import ChoiceError, unknown
 from simuljax.eval.significance import Rule
 from simuljax.report.collect import Latency
 from simuljax.report.results import Claim
+from simuljax.runs.evaluate import SCORES
+from simuljax.train.lock import is_locked
+from simuljax.train.loop import ENDED
+from simuljax.train.run_log import FILE as METRICS
 
 # Fields that cannot change a result.
 WITHOUT_INFLUENCE = (
@@ -39,6 +44,10 @@ WITHOUT_INFLUENCE = (
 )
 HASHED = 10  # digits of the hash in a directory's name
 UNNAMED = "summary"  # the folder of a grid that is alone in its folder of runs
+FAILED = "failed.txt"  # in a run's directory
+Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: without a clock
+# trained: to be evaluated; untimed: to be evaluated in real time; blocked: a run it needs failed
+State = Literal["done", "running", "failed", "trained", "untimed", "waiting", "blocked"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +99,7 @@ class Grid:
             self._check_averages(variant)
         for claim in self.claims:
             for variant in (claim.variant, claim.over):
-                names = [way.folder.name for way in self.ways(variant)]
+                names = [way.folder.name for way in self.evaluations_of(variant)]
                 if claim.evaluation not in names:
                     raise ConfigError(
                         f"the claim {claim.says!r} is about {claim.evaluation!r}, but the "
@@ -99,7 +108,7 @@ class Grid:
 
     def _check_averages(self, variant: str) -> None:
         """Refuse evaluations of an average that no training will have written."""
-        for way in self.ways(variant):
+        for way in self.evaluations_of(variant):
             asked = [each for each in self.variants.values() if each.run == way.then]
             for each in [self.variants[variant], *asked]:
                 averages = isinstance(each, Pretrained) or each.training.average
@@ -114,20 +123,21 @@ class Grid:
         """Return the variants that are trained once for every seed, and evaluated."""
         return tuple(dict.fromkeys([*self.table, *sum(self.curves.values(), ())]))
 
-    def ways(self, variant: str) -> tuple[Evaluation, ...]:
+    def evaluations_of(self, variant: str) -> tuple[Evaluation, ...]:
         """Return the evaluations of a variant, with the runs of other variants filled in."""
         return self.own.get(variant, self.evaluations) if variant in self.seeded else ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A run of the grid."""
+    """A run of the grid, and what its directory tells of it."""
 
     variant: str
     seed: int | None  # None: the variant's own, for runs that others start from
     digest: str  # a hash of everything that can change its result
     experiment: Experiment | Pretrained
     needs: tuple["Planned", ...]  # the runs it starts from
+    evaluations: tuple[Evaluation, ...]
 
     @property
     def to_train(self) -> Experiment:
@@ -136,9 +146,54 @@ class Planned:
         return self.experiment
 
     @property
+    def directory(self) -> Path:
+        return self.experiment.run
+
+    @property
     def name(self) -> str:
-        """Return the name of its directory."""
-        return self.experiment.run.name
+        return self.directory.name
+
+    @property
+    def is_trained(self) -> bool:
+        """Return True if the training has ended, so that others can start from the run."""
+        return isinstance(self.experiment, Pretrained) or (self.directory / ENDED).exists()
+
+    def pending(self, stage: Stage = "both") -> list[Evaluation]:
+        """Return the evaluations without a result: of `clock` those in real time, else the others.
+
+        `both` stands for all of them.
+        """
+        left = [each for each in self.evaluations if not (each.folder / SCORES).exists()]
+        return [e for e in left if stage == "both" or (e.mode == "live") == (stage == "clock")]
+
+    @property
+    def state(self) -> State:
+        trained, pending = self.is_trained, self.pending()
+        if trained and not pending:
+            return "done"
+        if is_locked(self.directory) or any(is_locked(each.folder) for each in pending):
+            return "running"
+        if (self.directory / FAILED).exists():
+            return "failed"
+        if trained:
+            return "trained" if self.pending("evaluate") else "untimed"
+        states = [need.state for need in self.needs if not need.is_trained]
+        return "blocked" if {"failed", "blocked"} & set(states) else "waiting"
+
+    @property
+    def progress(self) -> str:
+        """Describe how far it has come, such as "dar/0 1200/5000" or "dar/0 evaluated 1/3"."""
+        name = f"{self.variant}{'' if self.seed is None else f'/{self.seed}'}"
+        if self.is_trained:
+            every = len(self.evaluations)
+            return f"{name} evaluated {every - len(self.pending())}/{every}"
+        path, training = self.directory / METRICS, self.to_train.training
+        lines = path.read_bytes()[-4_000:].split(b"\n")[1:-1] if path.exists() else []
+        if not lines:
+            return f"{name} starting"
+        steps = [re.search(rb'"step": *(\d+)', line) for line in lines]
+        last = max((int(step[1]) for step in steps if step), default=0)
+        return f"{name} {last}{'' if training.epochs else f'/{training.updates}'}"
 
 
 def load_grid(path: Path, name: str | None = None) -> Grid:
@@ -187,7 +242,10 @@ def _plan(grid: Grid, variant: str, seed: int, planned: dict[str, Planned]) -> P
     if isinstance(experiment, Pretrained):
         if not experiment.model.exists():
             raise MissingError(f"variant {variant!r}: {experiment.model} does not exist")
-        once = Planned(variant=variant, seed=own, digest="", experiment=experiment, needs=())
+        ways = tuple(replace(way, run=experiment.model) for way in grid.evaluations_of(variant))
+        once = Planned(
+            variant=variant, seed=own, digest="", experiment=experiment, needs=(), evaluations=ways
+        )
         return planned.setdefault(once.name, once)
     if own is not None:
         # Runs that are trained together need threefry's random numbers.
@@ -197,18 +255,26 @@ def _plan(grid: Grid, variant: str, seed: int, planned: dict[str, Planned]) -> P
     by_run = {str(each.run): name for name, each in grid.variants.items()}
     named = [begin.run for begin in experiment.init_from]
     named += [v for v in [experiment.data.vocabularies_of] if v is not None]
-    named += [way.then for way in grid.ways(variant) if way.then is not None]
+    named += [way.then for way in grid.evaluations_of(variant) if way.then is not None]
     needs = {
         str(run): _plan(grid, by_run[str(run)], seed, planned)
         for run in named
         if str(run) in by_run
     }
-    moved = _moved(experiment, {run: need.experiment.run for run, need in needs.items()})
+    place = {run: need.directory for run, need in needs.items()}
     digest = _digest(experiment, {run: need.digest for run, need in needs.items()})
     name = "-".join([variant, *([] if own is None else [f"seed{own}"]), digest[:HASHED]])
-    moved = replace(moved, run=grid.runs / name)
+    moved = replace(_moved(experiment, place), run=grid.runs / name)
     each = Planned(
-        variant=variant, seed=own, digest=digest, experiment=moved, needs=tuple(needs.values())
+        variant=variant,
+        seed=own,
+        digest=digest,
+        experiment=moved,
+        needs=tuple(needs.values()),
+        evaluations=tuple(
+            replace(way, run=moved.run, then=place.get(str(way.then), way.then))
+            for way in grid.evaluations_of(variant)
+        ),
     )
     return planned.setdefault(name, each)
 
@@ -262,17 +328,6 @@ def select(
 def with_needs(run: Planned) -> list[Planned]:
     """Return the run and everything that it starts from."""
     return [run, *(each for need in run.needs for each in with_needs(need))]
-
-
-def evaluations_of(run: Planned, grid: Grid) -> list[Evaluation]:
-    """Return the evaluations of a run, with the directories of the grid."""
-    place = {str(grid.variants[need.variant].run): need.experiment.run for need in run.needs}
-    held = run.experiment
-    model = held.model if isinstance(held, Pretrained) else held.run
-    return [
-        replace(way, run=model, then=place.get(str(way.then), way.then))
-        for way in grid.ways(run.variant)
-    ]
 
 
 def _moved(experiment: Experiment, runs: Mapping[str, Path]) -> Experiment:

@@ -23,25 +23,17 @@ from typing import Annotated
 import tyro
 from tqdm import tqdm
 
+from data_pipelines.dataset import check_used_data
 from simuljax.ablate import launchers
-from simuljax.ablate.grid import Grid, Planned
+from simuljax.ablate.grid import FAILED, Grid, Planned, Stage
 from simuljax.ablate.launchers import Jobs, Process
-from simuljax.ablate.scheduler import (
-    FAILED,
-    Program,
-    Stage,
-    Task,
-    check_all_data,
-    next_tasks,
-    progress,
-    state_of,
-    to_compile,
-    to_evaluate,
-)
+from simuljax.ablate.scheduler import Program, Task, next_tasks, to_compile
 from simuljax.ablate.summary import publish, write_summary
 from simuljax.ablate.worker import work
+from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
 from simuljax.errors import ChoiceError
+from simuljax.runs.evaluate import check_data, corpus_of
 from simuljax.train.lock import is_locked
 from simuljax.train.run_log import duration
 
@@ -98,26 +90,37 @@ def ablate(
 ) -> None:
     """Work on a part of a grid, or list it; the summary covers every result there is."""
     if options.list:
-        print("\n".join(f"{state_of(run, grid):8} {run.name}" for run in part))
+        print("\n".join(f"{run.state:8} {run.name}" for run in part))
         return
     if options.only:
         work(part, grid, options.stage)
         return
-    check_all_data(runs, grid)
+    check_all_data(runs)
     if not options.report:
-        run_all(options, grid, part)
-    if any((run.experiment.run / "eval").exists() for run in runs):
+        run_all(options, part)
+    if any((run.directory / "eval").exists() for run in runs):
         print(f"summary: {write_summary(grid, runs, options.command)}")
     elif options.report or options.publish:
         raise ConfigError(f"{grid.runs} holds no evaluation of this grid")
     if options.publish:
         where = Path("experiments") / "results"
         print(f"published: {publish(grid, runs, where, options.command)}")
-    failed = [] if options.report else [r for r in part if state_of(r, grid) == "failed"]
+    failed = [] if options.report else [run for run in part if run.state == "failed"]
     if failed:
         raise ConfigError(
             f"{len(failed)} of {len(part)} runs failed; see {FAILED} in their directories"
         )
+
+
+def check_all_data(runs: Sequence[Planned]) -> None:
+    """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
+    for run in runs:
+        own = None
+        if isinstance(run.experiment, Experiment):
+            own = run.experiment.data.directory
+            check_used_data(run.directory, run.experiment.data.tables())
+        for evaluation in run.evaluations:
+            check_data(evaluation, own or corpus_of(evaluation))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,10 +131,10 @@ class Started:
     process: Process
 
 
-def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None:
+def run_all(options: AblateOptions, runs: Sequence[Planned]) -> None:
     """Keep the workers busy until nothing is left, show the progress, and print what failed."""
     for run in runs:
-        (run.experiment.run / FAILED).unlink(missing_ok=True)  # tried again
+        (run.directory / FAILED).unlink(missing_ok=True)  # tried again
     began, local = time.monotonic(), options.jobs.engine == "none"
     compiled: list[Program | None] = []  # or about to be
     with (
@@ -140,12 +143,11 @@ def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None
     ):
         while True:
             collect(working)
-            states = {run.name: state_of(run, grid) for run in runs}
-            show(bar, runs, states, grid)
+            states = {run.name: run.state for run in runs}
+            show(bar, runs, states)
             at_work = [each.task for each in working]
-            left = {run.name: to_evaluate(run, grid) for run in runs}
             counts = {"workers": options.workers, "together": options.together}
-            tasks = next_tasks(runs, states, at_work, left, **counts)
+            tasks = next_tasks(runs, states, at_work, **counts)
             if local:  # a job would wait for a device, and its node may have another cache
                 compiled += [task.program for task in tasks]
                 at_work += tasks
@@ -157,16 +159,15 @@ def run_all(options: AblateOptions, grid: Grid, runs: Sequence[Planned]) -> None
             if not working and "running" not in states.values():
                 break
             time.sleep(POLL_S)
-    print(describe(runs, grid, time.monotonic() - began))
+    print(describe(runs, time.monotonic() - began))
 
 
-def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str], grid: Grid) -> None:
+def show(bar: tqdm, runs: Sequence[Planned], states: Mapping[str, str]) -> None:
     """Show the runs that are done, the progress of those that run, and the time."""
     if bar.disable:  # by TQDM_DISABLE; it has no fields then
         return
     bar.n = sum(state == "done" for state in states.values())
-    running = [progress(run, grid) for run in runs if states[run.name] == "running"]
-    text = ", ".join(running)
+    text = ", ".join(run.progress for run in runs if states[run.name] == "running")
     due = bar.fp.isatty() or time.time() - bar.last_print_t > REFRESH_S
     changed = (bar.n, text) != (bar.last_print_n, bar.postfix or "")
     if due or changed:
@@ -192,12 +193,12 @@ def stopped_with_us() -> Iterator[list[Started]]:
 def start(options: AblateOptions, task: Task) -> Started:
     """Start the task in a process of its own; its output goes to the first run's directory."""
     for run in task.runs:
-        run.experiment.run.mkdir(parents=True, exist_ok=True)
+        run.directory.mkdir(parents=True, exist_ok=True)
     names = [run.name for run in task.runs]
     command = launchers.simuljax_command("ablate", str(options.file), "--only", *names)
     command += ["--stage", task.stage]
     command += ["--grid", options.grid] if options.grid else []
-    output = task.runs[0].experiment.run / OUTPUT
+    output = task.runs[0].directory / OUTPUT
     shared = options.workers > 1
     process = launchers.start(options.jobs, command, output, names[0], shared=shared)
     return Started(task=task, process=process)
@@ -207,17 +208,17 @@ def collect(working: list[Started]) -> None:
     """Remove processes that have ended; write the error of those that failed without one."""
     for each in [each for each in working if each.process.poll() is not None]:
         working.remove(each)
-        explained = any((run.experiment.run / FAILED).exists() for run in each.task.runs)
+        explained = any((run.directory / FAILED).exists() for run in each.task.runs)
         explained = explained or each.task.stage == "compile"  # training will meet the same error
         if each.process.returncode and not explained:
             error = _error_of(each)
-            for run in [run for run in each.task.runs if not is_locked(run.experiment.run)]:
-                (run.experiment.run / FAILED).write_text(error, "utf-8")
+            for run in [run for run in each.task.runs if not is_locked(run.directory)]:
+                (run.directory / FAILED).write_text(error, "utf-8")
 
 
 def _error_of(started: Started) -> str:
     """Return the exit status of a process and the end of its output."""
-    output, status = started.task.runs[0].experiment.run / OUTPUT, started.process.returncode or 0
+    output, status = started.task.runs[0].directory / OUTPUT, started.process.returncode or 0
     tail = output.read_text(errors="replace")[-SHOWN:].strip() if output.exists() else ""
     tail = tail or "no output: did the job start?"
     if status < 0:
@@ -228,15 +229,15 @@ def _error_of(started: Started) -> str:
     return f"exit {status}\n{tail}"
 
 
-def describe(runs: Sequence[Planned], grid: Grid, seconds: float) -> str:
+def describe(runs: Sequence[Planned], seconds: float) -> str:
     """Describe what is done, what failed and why, and what was not run."""
-    states = {run.name: state_of(run, grid) for run in runs}
+    states = {run.name: run.state for run in runs}
     done = sum(state == "done" for state in states.values())
     lines = [f"{done} of {len(runs)} runs are done, after {duration(seconds)}"]
     for run in runs:
         if states[run.name] == "failed":
-            error = (run.experiment.run / FAILED).read_text("utf-8").strip().splitlines()
-            lines.append(f"failed: {run.experiment.run}: {error[-1] if error else 'no output'}")
+            error = (run.directory / FAILED).read_text("utf-8").strip().splitlines()
+            lines.append(f"failed: {run.directory}: {error[-1] if error else 'no output'}")
         elif states[run.name] != "done":
-            lines.append(f"not run: {run.experiment.run} ({states[run.name]})")
+            lines.append(f"not run: {run.directory} ({states[run.name]})")
     return "\n".join(lines)

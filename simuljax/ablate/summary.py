@@ -7,17 +7,15 @@ runs' folder, with the grid's own after it where several grids share the folder.
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from simuljax.ablate.grid import UNNAMED, Grid, Planned, Pretrained, evaluations_of
-from simuljax.ablate.scheduler import is_trained, lacking, state_of
+from simuljax.ablate.grid import UNNAMED, Grid, Planned, Pretrained
 from simuljax.config.experiment import CONFIG_FILE, read_experiment
 from simuljax.config.fields import ConfigError
 from simuljax.eval.logs import ARCHIVE, NAME, read_archive
 from simuljax.models.parameters import parameter_count
 from simuljax.report.collect import Evaluated, with_records
-from simuljax.report.grid_page import write_grid_page, write_published_page
+from simuljax.report.grid_page import read_variants, write_grid_page, write_published_page
 from simuljax.report.page import Table, make_table
 from simuljax.report.results import (
     GridInfo,
@@ -30,7 +28,6 @@ from simuljax.report.results import (
     read_run,
     write_results,
 )
-from simuljax.report.variants import read_variants
 from simuljax.runs.evaluate import SCORES
 
 LOGS = "instances*.log"  # several where the clock was measured more than once
@@ -41,22 +38,21 @@ def write_summary(grid: Grid, runs: Sequence[Planned], command: str) -> Path:
     results = results_of(grid, runs, command)
     if not results.evaluations:
         raise ConfigError(f"{grid.runs}: no evaluation of this grid is complete")
-    folders = {run.name: run.experiment.run for run in runs}
-    variants = read_variants(results, partial(_read, folders))
+    folders = {run.name: run.directory for run in runs}
+
+    def read(each: PublishedEvaluation) -> Evaluated:
+        log = folders[each.run] / "eval" / each.evaluation / NAME
+        return with_records(each, log.read_bytes(), str(log), folders[each.run])
+
+    variants = read_variants(results, read)
     return write_grid_page(grid.runs / grid.name, results, variants, missing_table(grid, runs))
-
-
-def _read(folders: dict[str, Path], each: PublishedEvaluation) -> Evaluated:
-    """Return an evaluation with its records, from the directory of its run."""
-    log = folders[each.run] / "eval" / each.evaluation / NAME
-    return with_records(each, log.read_bytes(), str(log), folders[each.run])
 
 
 def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) -> Path:
     """Write the folder of a grid; return it. Seeds that were run elsewhere stay in it."""
     to = results / "-".join([grid.runs.name, *([] if grid.name == UNNAMED else [grid.name])])
     written = results_of(grid, runs, command)
-    folders = {run.name: run.experiment.run for run in runs}
+    folders = {run.name: run.directory for run in runs}
     logs = {
         f"{each.run}/{each.evaluation}/{log.name}": log.read_bytes()
         for each in written.evaluations
@@ -64,18 +60,13 @@ def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) ->
     }
     if is_results(to):
         old, held = read_results(to), read_archive(to / ARCHIVE)
-        elsewhere = _published_elsewhere(old, written, runs)
+        planned, here = {run.name for run in runs}, {each.run for each in written.evaluations}
+        elsewhere = {each.run for each in old.evaluations if each.run in planned - here}
         logs |= {name: log for name, log in held.items() if name.split("/")[0] in elsewhere}
         written = _joined(written, old, elsewhere, grid)
     write_results(to, written, logs)
     write_published_page(to)
     return to
-
-
-def _published_elsewhere(old: Results, new: Results, runs: Sequence[Planned]) -> set[str]:
-    """Return the published runs of the grid, as it is declared now, that have no results here."""
-    planned, here = ({run.name for run in runs}, {each.run for each in new.evaluations})
-    return {each.run for each in old.evaluations if each.run in planned - here}
 
 
 def _joined(new: Results, old: Results, elsewhere: set[str], grid: Grid) -> Results:
@@ -92,11 +83,10 @@ def _joined(new: Results, old: Results, elsewhere: set[str], grid: Grid) -> Resu
 
 def results_of(grid: Grid, runs: Sequence[Planned], command: str) -> Results:
     """Read the runs that exist and their evaluations, of the variants in the table."""
-    started = [run for run in runs if run.experiment.run.exists()]
+    started = [run for run in runs if run.directory.exists()]
     trained = {
         run.name: replace(
-            read_run(run.experiment.run, run.name, run.variant, run.seed),
-            parameters=_parameters(run),
+            read_run(run.directory, run.name, run.variant, run.seed), parameters=_parameters(run)
         )
         for run in started
     }
@@ -106,9 +96,9 @@ def results_of(grid: Grid, runs: Sequence[Planned], command: str) -> Results:
         for name in (variant, *grid.curves.get(variant, ()))
         for run in started
         if run.variant == name and run.seed is not None
-        for each in _evaluations(grid, run, trained[run.name], variant)
+        for each in _evaluations(run, trained[run.name], variant)
     ]
-    times = [run.experiment.run.stat().st_mtime for run in started]
+    times = [run.directory.stat().st_mtime for run in started]
     info = GridInfo(
         title=grid.title,
         command=command,
@@ -122,18 +112,16 @@ def results_of(grid: Grid, runs: Sequence[Planned], command: str) -> Results:
     return Results(grid=info, runs=tuple(trained.values()), evaluations=tuple(evaluations))
 
 
-def _evaluations(
-    grid: Grid, run: Planned, trained: PublishedRun, variant: str
-) -> list[PublishedEvaluation]:
+def _evaluations(run: Planned, trained: PublishedRun, variant: str) -> list[PublishedEvaluation]:
     """Return the evaluations of a run by the grid's names.
 
     These are the names of folders except for cascades: there a folder has the name of the run that
     follows, and the grid that of its variant. A variant that continues another comes first.
     """
     later = run.variant.removeprefix(variant).strip("_")
-    named = {need.experiment.run: Path(need.variant) for need in run.needs}
+    named = {need.directory: Path(need.variant) for need in run.needs}
     found = []
-    for way in sorted(evaluations_of(run, grid), key=lambda way: way.folder.name):
+    for way in sorted(run.evaluations, key=lambda way: way.folder.name):
         if (way.folder / SCORES).exists():
             setting = replace(way, then=way.then and named.get(way.then, way.then)).folder.name
             setting = "/".join(filter(None, [later, setting]))
@@ -144,9 +132,9 @@ def _evaluations(
 
 def _parameters(run: Planned) -> int | None:
     """Count the parameters of a trained model; its vocabularies are known once training starts."""
-    if isinstance(run.experiment, Pretrained) or not (run.experiment.run / CONFIG_FILE).exists():
+    if isinstance(run.experiment, Pretrained) or not (run.directory / CONFIG_FILE).exists():
         return None
-    model = read_experiment(run.experiment.run).model
+    model = read_experiment(run.directory).model
     return parameter_count(model) if model.target_vocabulary else None
 
 
@@ -154,9 +142,9 @@ def missing_table(grid: Grid, runs: Sequence[Planned]) -> list[Table]:
     """Return what the grid asks for and has not been run, or not to its end."""
     planned, seeds = {run.variant for run in runs}, [str(seed) for seed in grid.seeds]
     missing = {(name, "all"): seeds for name in grid.seeded if name not in planned}
-    for run in [run for run in runs if run.seed is not None and state_of(run, grid) != "done"]:
-        left = lacking(run, grid)
-        partly = is_trained(run) and len(left) < len(evaluations_of(run, grid))
+    for run in [run for run in runs if run.seed is not None and run.state != "done"]:
+        left = run.pending()
+        partly = run.is_trained and len(left) < len(run.evaluations)
         ways = ", ".join(way.folder.name for way in left) if partly else "all"
         missing.setdefault((run.variant, ways), []).append(str(run.seed))
     lines = tuple((variant, ", ".join(seeds), ways) for (variant, ways), seeds in missing.items())

@@ -13,8 +13,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 
 import jax
 
-from simuljax.ablate.grid import Grid, Planned, evaluations_of
-from simuljax.ablate.scheduler import FAILED, Stage, is_evaluated, is_trained, lacking, of_stage
+from simuljax.ablate.grid import FAILED, Grid, Planned, Stage
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, read_json, write_json
 from simuljax.runs.diagnosis import diagnose
@@ -30,13 +29,15 @@ def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
     if stage in ("both", "compile", "train"):
         with ExitStack() as locks:
             runs = _lock_free(runs, locks)
-            untrained = [run for run in runs if not is_trained(run)]
-            if stage != "compile":
-                train_all(untrained)
-            elif untrained:
-                compile_together([run.to_train for run in untrained])
+            untrained = [run for run in runs if not run.is_trained]
+            experiments = [run.to_train for run in untrained]
+            if untrained and stage == "compile":
+                compile_together(experiments)
+            elif untrained:  # alone, or together; time and energy are divided among them
+                with measured(untrained, "training"):
+                    train(*experiments)
         if stage == "both":  # a run that was interrupted has not ended
-            runs = [run for run in runs if is_trained(run)]
+            runs = [run for run in runs if run.is_trained]
     if stage in ("both", "evaluate", "clock"):
         failed = [run for run in runs if not _try_to_evaluate(run, grid, stage)]
         if failed:
@@ -48,10 +49,10 @@ def _lock_free(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
     """Lock the runs that no other process works on, and return them."""
     mine, others = [], []
     for run in runs:
-        run.experiment.run.mkdir(parents=True, exist_ok=True)
-        (mine if locks.enter_context(try_lock(run.experiment.run)) else others).append(run)
+        run.directory.mkdir(parents=True, exist_ok=True)
+        (mine if locks.enter_context(try_lock(run.directory)) else others).append(run)
     if others:
-        names = ", ".join(str(run.experiment.run) for run in others)
+        names = ", ".join(str(run.directory) for run in others)
         message = f"another process works on {names}"
         if not mine:
             raise ConfigError(message)
@@ -64,39 +65,28 @@ def _try_to_evaluate(run: Planned, grid: Grid, stage: Stage) -> bool:
     clock = locked(grid.runs, patience_s=math.inf) if stage == "clock" else nullcontext()
     try:
         with clock:  # one at a time
-            evaluate_pending(run, grid, stage)
+            evaluate_pending(run, stage)
     except Exception:
         error = traceback.format_exc()
         print(error, file=sys.stderr, flush=True)
-        (run.experiment.run / FAILED).write_text(error, "utf-8")
+        (run.directory / FAILED).write_text(error, "utf-8")
         return False
     return True
 
 
-def train_all(runs: Sequence[Planned]) -> None:
-    """Train one run, or several together; time and energy are divided among them."""
-    if not runs:
-        return
-    with measured(runs, "training"):
-        train(*(run.to_train for run in runs))
-
-
-def evaluate_pending(run: Planned, grid: Grid, stage: Stage = "both") -> None:
+def evaluate_pending(run: Planned, stage: Stage) -> None:
     """Run every evaluation of the stage that has no result and that no process has started."""
-    pending = lacking(run, grid)
-    pending = pending if stage == "both" else of_stage(pending, stage)
+    pending, held = run.pending(stage), run.experiment
     if not pending:
         return
-    first = evaluations_of(run, grid)[0]
+    heads = isinstance(held, Experiment) and held.model.monotonic.policy != "offline"
     with measured([run], "evaluation"):
         for evaluation in pending:
             evaluation.folder.mkdir(parents=True, exist_ok=True)
             with try_lock(evaluation.folder) as mine:
-                if not mine or is_evaluated(evaluation):  # by another process, meanwhile
+                if not mine or evaluation not in run.pending():  # by another process, meanwhile
                     continue
-                trained = run.experiment if isinstance(run.experiment, Experiment) else None
-                heads = trained is not None and trained.model.monotonic.policy != "offline"
-                if evaluation == first and heads and evaluation.branch == "speech":
+                if heads and evaluation == run.evaluations[0] and evaluation.branch == "speech":
                     diagnose(evaluation)
                 evaluate(evaluation)
 
@@ -111,7 +101,7 @@ def measured(runs: Sequence[Planned], what: str) -> Iterator[None]:
     yield
     seconds, after = (time.perf_counter() - start) / len(runs), _joules()
     joules = None if before is None or after is None else (after - before) / len(runs)
-    for directory in [run.experiment.run for run in runs]:
+    for directory in [run.directory for run in runs]:
         with locked(directory, patience_s=30.0) if what == "evaluation" else nullcontext():
             path = directory / SPENT
             spent = read_json(path) if path.exists() else {}

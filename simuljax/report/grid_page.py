@@ -8,14 +8,14 @@ import functools
 import math
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from simuljax.eval.curves import frontier
 from simuljax.eval.significance import Cache, Comparison, Judgement, Rule, corrected, judge
-from simuljax.report.collect import Latency, read_published
+from simuljax.report.collect import Evaluated, Latency, read_published
 from simuljax.report.figures import Effect, draw_curves, draw_forest, draw_losses
 from simuljax.report.page import (
     Figure,
@@ -26,15 +26,22 @@ from simuljax.report.page import (
     p_value,
     render,
 )
-from simuljax.report.results import PAGE, GridInfo, PublishedRun, Results, read_results
+from simuljax.report.results import (
+    PAGE,
+    GridInfo,
+    PublishedEvaluation,
+    PublishedRun,
+    Results,
+    read_results,
+)
 from simuljax.report.variants import (
+    Measured,
     Spread,
     Variant,
     at_equal_latency,
     check_same_test,
     compare,
     list_test_sets,
-    read_variants,
     share_of_text,
 )
 
@@ -63,6 +70,32 @@ def write_published_page(folder: Path, out: Path | None = None) -> Path:
     with tempfile.TemporaryDirectory() as place:
         page = write_grid_page(out or Path(place), results, variants)
         return page if out else Path(shutil.copy(page, folder / PAGE))
+
+
+def read_variants(
+    results: Results, read: Callable[[PublishedEvaluation], Evaluated]
+) -> list[Variant]:
+    """Return the variants of a grid's results, and what their trainings cost."""
+    order = results.grid.variants if results.grid else ()
+    found: dict[str, dict[str, dict[int, Evaluated]]] = {name: {} for name in order}
+    for each in results.evaluations:
+        own = found.setdefault(each.variant, {}).setdefault(each.setting, {})
+        own[each.seed or 0] = read(each)
+    variants = []
+    for name, evaluations in found.items():
+        # A run that was killed may not have written what it cost.
+        spent = [(run.spent or {}).get("training") for run in results.runs if run.variant == name]
+        joules = [each["joules"] for each in spent if each and each["joules"] is not None]
+        minutes = [each["seconds"] / 60 for each in spent if each]
+        measured = {k: Measured(name=k, by_seed=seeds) for k, seeds in evaluations.items()}
+        variant = Variant(
+            name=name,
+            evaluations=measured,
+            minutes=Spread.of(minutes) if minutes else None,
+            kilojoules=Spread.of(each / 1000 for each in joules) if joules else None,
+        )
+        variants += [variant] if measured else []
+    return variants
 
 
 def write_grid_page(

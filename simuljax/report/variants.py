@@ -11,7 +11,7 @@ Variants are compared with the baseline
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ from simuljax.eval.curves import Point, frontier, hypervolume, quality_at
 from simuljax.eval.logs import RecordError
 from simuljax.eval.significance import Cache, Comparison, are_split, compare_seeds
 from simuljax.report.collect import Evaluated, Latency
-from simuljax.report.results import PublishedEvaluation, Results
 
 BETWEEN = 5  # latencies at which two curves are compared
 # Settings of the utterances and of the clock, which do not change what is decided.
@@ -205,32 +204,6 @@ def _whole(measured: Sequence[Measured]) -> list[Measured]:
     """Return the evaluations with the most utterances."""
     most = max((each.utterances for each in measured), default=0)
     return [each for each in measured if each.utterances == most]
-
-
-def read_variants(
-    results: Results, read: Callable[[PublishedEvaluation], Evaluated]
-) -> list[Variant]:
-    """Return the variants of a grid's results, and what their trainings cost."""
-    order = results.grid.variants if results.grid else ()
-    found: dict[str, dict[str, dict[int, Evaluated]]] = {name: {} for name in order}
-    for each in results.evaluations:
-        own = found.setdefault(each.variant, {}).setdefault(each.setting, {})
-        own[each.seed or 0] = read(each)
-    variants = []
-    for name, evaluations in found.items():
-        # A run that was killed may not have written what it cost.
-        spent = [(run.spent or {}).get("training") for run in results.runs if run.variant == name]
-        joules = [each["joules"] for each in spent if each and each["joules"] is not None]
-        minutes = [each["seconds"] / 60 for each in spent if each]
-        measured = {k: Measured(name=k, by_seed=seeds) for k, seeds in evaluations.items()}
-        variant = Variant(
-            name=name,
-            evaluations=measured,
-            minutes=Spread.of(minutes) if minutes else None,
-            kilojoules=Spread.of(each / 1000 for each in joules) if joules else None,
-        )
-        variants += [variant] if measured else []
-    return variants
 
 
 def share_of_text(variant: Variant, variants: Iterable[Variant]) -> float:

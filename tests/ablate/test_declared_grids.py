@@ -16,7 +16,7 @@ from experiments.zaidi2022 import (
     multi30k,
     table_3,
 )
-from simuljax.ablate.grid import Grid, evaluations_of, plan
+from simuljax.ablate.grid import Grid, plan
 from simuljax.ablate.scheduler import generation, groups
 from simuljax.config.loading import load_module
 from simuljax.runs.evaluate import check
@@ -53,7 +53,7 @@ def test_every_evaluation_applies_to_its_model_and_runs_begin_in_their_grid(path
         experiments = trained(grid)
         models = {str(variant.run): variant.model for variant in experiments.values()}
         for variant in grid.seeded:
-            for each in grid.ways(variant):
+            for each in grid.evaluations_of(variant):
                 follows = models[str(each.then)] if each.then else None
                 own = experiments[variant].model if variant in experiments else None
                 check(each, own, follows)
@@ -134,7 +134,7 @@ def test_every_seed_of_latency_weights_has_its_own_donors_and_order(tmp_path):
         assert (run.to_train.training.seed, run.to_train.training.order) == (run.seed, None)
     donors = {run.name for run in runs if run.variant in ("asr", "mt")}
     assert len(donors) == 2 * len(grid.seeds)
-    assert not any(evaluations_of(run, grid) for run in runs if run.name in donors)
+    assert not any(run.evaluations for run in runs if run.name in donors)
     shared = [run for run in plan(on(GRIDS["longer"], tmp_path)) if run.variant in ("asr", "mt")]
     assert [run.seed for run in shared] == [None, None]
     for count, size in ((1, 2), (2, 12)):  # one program for all runs of a seed
@@ -147,13 +147,13 @@ def test_real_time_evaluations_have_a_counterpart_and_oracles_have_none():
         grid = GRIDS[name]
         for variant in grid.seeded:
             if trained(grid)[variant].model.predecision.kind in ("words", "phonemes"):
-                ways = [(each.mode, each.read_ms) for each in grid.ways(variant)]
+                ways = [(each.mode, each.read_ms) for each in grid.evaluations_of(variant)]
                 assert {*ways} <= {("offline", None), ("streamed", 40)}, "no stream carries labels"
     grid = GRIDS["clock"]
-    every = [(variant, each) for variant in grid.seeded for each in grid.ways(variant)]
+    every = [(variant, each) for variant in grid.seeded for each in grid.evaluations_of(variant)]
     played = [(variant, each) for variant, each in every if each.mode == "live"]
     assert len(played) == 8
     for variant, each in played:
         free = dataclasses.replace(each, mode="streamed", first=None, repeats=3)
-        assert free in grid.ways(variant)
-        assert set(GRIDS["figures"].ways(variant)) < set(grid.ways(variant))
+        assert free in grid.evaluations_of(variant)
+        assert set(GRIDS["figures"].evaluations_of(variant)) < set(grid.evaluations_of(variant))

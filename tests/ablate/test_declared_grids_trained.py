@@ -32,7 +32,7 @@ def records_of(run: Path, way: Evaluation) -> list[Record]:
 def test_wait_k_at_words_waits_for_k_words(corpus, tmp_path):
     grid, early = GRIDS["figures"], {}
     write_untrained(tmp_path / "run", trained(grid)["words_wait_k"], corpus)
-    for way in grid.ways("words_wait_k")[:2]:
+    for way in grid.evaluations_of("words_wait_k")[:2]:
         early[way.k] = 0
         found = records_of(tmp_path / "run", way)
         for record, ends in zip(found, word_ends(corpus), strict=True):
@@ -45,7 +45,7 @@ def test_wait_k_at_words_waits_for_k_words(corpus, tmp_path):
 def test_streaming_encoder_writes_the_same_live_and_in_batches(corpus, tmp_path):
     variant, grid, words = "streaming_280_wait_k", GRIDS["clock"], 0
     write_untrained(tmp_path / "run", trained(grid)[variant], corpus)
-    ways = [way for way in grid.ways(variant) if way.k == 3]
+    ways = [way for way in grid.evaluations_of(variant) if way.k == 3]
     (live,) = [way for way in ways if way.mode == "live"]
     (streamed,) = [
         way for way in ways if way == replace(live, mode="streamed", first=None, repeats=3)

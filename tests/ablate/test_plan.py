@@ -9,7 +9,7 @@ from tqdm import tqdm
 from data_pipelines.dataset import SUMMARY
 from experiments.papi2022 import multi30k
 from experiments.papi2022 import recipe as papi
-from simuljax.ablate.grid import Grid, evaluations_of, load_grid, plan
+from simuljax.ablate.grid import Grid, load_grid, plan
 from simuljax.ablate.run import show
 from simuljax.ablate.summary import missing_table, results_of
 from simuljax.cli import main as cli
@@ -167,7 +167,7 @@ def test_mistake_in_the_file_is_named_before_anything_runs(files, tmp_path, caps
 
 def test_a_progress_bar_that_is_switched_off_shows_nothing(tmp_path):
     with tqdm(total=1, disable=True) as bar:  # as TQDM_DISABLE does
-        show(bar, [], {}, grid(tmp_path, tmp_path))
+        show(bar, [], {})
 
 
 ANY = Path()
@@ -254,12 +254,12 @@ def cascade(tmp_path) -> Grid:
 def test_second_run_of_a_cascade_is_planned_first(cascade):
     runs = {(run.variant, run.seed): run for run in plan(cascade)}
     assert list(runs) == [("mma", 0), ("mma", 1), ("mt", None), ("asr", 0), ("asr", 1)]
-    (asked,) = evaluations_of(runs["asr", 1], cascade)
+    (asked,) = runs["asr", 1].evaluations
     assert asked.run == runs["asr", 1].experiment.run
     assert asked.then == runs["mt", None].experiment.run
     assert asked.folder.name.startswith("test-speech-streamed-then-mt-")
-    assert len(evaluations_of(runs["mma", 0], cascade)) == 2
-    assert evaluations_of(runs["mt", None], cascade) == []
+    assert len(runs["mma", 0].evaluations) == 2
+    assert runs["mt", None].evaluations == ()
     without = dataclasses.replace(cascade, own={})  # it does not change the first
     assert {run.name for run in plan(without)} < {run.name for run in plan(cascade)}
 
@@ -269,7 +269,7 @@ def test_seeds_of_a_cascade_are_one_setting(cascade):
     both = dataclasses.replace(cascade, table=(*cascade.table, "mt"), own={**cascade.own, "mt": ()})
     runs, folders = plan(both), set()
     for run in [run for run in runs if run.variant == "asr"]:
-        (way,) = evaluations_of(run, both)
+        (way,) = run.evaluations
         folders.add(way.folder.name)
         evaluation(run.experiment.run, way.folder.name, made_up(run.seed or 0))
     assert len(folders) == 2
@@ -288,7 +288,7 @@ def test_cascades_of_two_rows_with_one_run_name_are_two_settings(cascade, tmp_pa
         seeds=(0,),
     )
     (run,) = [run for run in plan(both) if run.variant == "asr"]
-    for way in evaluations_of(run, both):
+    for way in run.evaluations:
         evaluation(run.experiment.run, way.folder.name, made_up(0))
     named = {"test-speech-streamed-then-mt", "test-speech-streamed-then-other_mt"}
     assert {each.setting for each in results_of(both, plan(both), "").evaluations} == named

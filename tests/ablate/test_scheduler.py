@@ -13,21 +13,9 @@ import pytest
 from data_pipelines.dataset import record_used_data
 from data_pipelines.utterance import CorpusError
 from simuljax.ablate import worker
-from simuljax.ablate.grid import Grid, Planned, evaluations_of, plan
-from simuljax.ablate.run import Started, collect, describe
-from simuljax.ablate.scheduler import (
-    FAILED,
-    Program,
-    Task,
-    check_all_data,
-    groups,
-    lacking,
-    next_tasks,
-    progress,
-    state_of,
-    to_compile,
-    to_evaluate,
-)
+from simuljax.ablate.grid import FAILED, Grid, Planned, plan
+from simuljax.ablate.run import Started, check_all_data, collect, describe
+from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_compile
 from simuljax.ablate.worker import work
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Joining
@@ -56,57 +44,56 @@ def corpus(tmp_path) -> Path:
 def test_state_of_a_run(corpus, tmp_path):
     ablation = grid(corpus, tmp_path / "runs", seeds=(0,), curves={})
     donor, one, other = plan(ablation)
-    assert state_of(donor, ablation) == "waiting"
+    assert donor.state == "waiting"
     donor.experiment.run.mkdir(parents=True)
     with locked(donor.experiment.run):
-        assert state_of(donor, ablation) == "running"
-    assert progress(donor, ablation) == "donor starting"
+        assert donor.state == "running"
+    assert donor.progress == "donor starting"
     (donor.experiment.run / METRICS).write_text('\n{"step": 3}\n')
-    assert progress(donor, ablation) == f"donor 3/{donor.to_train.training.updates}"
+    assert donor.progress == f"donor 3/{donor.to_train.training.updates}"
     (donor.experiment.run / FAILED).write_text("exit 1\nno memory")
-    assert state_of(donor, ablation) == "failed"
-    assert state_of(one, ablation) == "blocked"
-    assert "no memory" in describe([donor, one, other], ablation, 3.0)
+    assert donor.state == "failed"
+    assert one.state == "blocked"
+    assert "no memory" in describe([donor, one, other], 3.0)
     (donor.experiment.run / FAILED).unlink()
     (donor.experiment.run / ENDED).write_text("{}")
-    assert state_of(donor, ablation) == "done"
-    assert state_of(one, ablation) == "waiting"
+    assert donor.state == "done"
+    assert one.state == "waiting"
 
 
 def tasks_of(
-    runs: Sequence[Planned], ablation: Grid, workers: int, working: Sequence[Task] = ()
+    runs: Sequence[Planned], workers: int, working: Sequence[Task] = ()
 ) -> list[tuple[str, list[str]]]:
     """What comes next."""
-    states = {run.name: state_of(run, ablation) for run in runs}
-    left = {run.name: to_evaluate(run, ablation) for run in runs}
-    found = next_tasks(runs, states, working, left, workers=workers, together=2)
+    states = {run.name: run.state for run in runs}
+    found = next_tasks(runs, states, working, workers=workers, together=2)
     return [(task.stage, [f"{run.variant}{run.seed}" for run in task.runs]) for task in found]
 
 
 def test_idle_workers_help_to_evaluate_and_the_clock_runs_alone(corpus, tmp_path):
-    ablation, runs = all_trained(corpus, tmp_path / "runs")
+    _, runs = all_trained(corpus, tmp_path / "runs")
     _, one, other = runs
-    assert progress(one, ablation) == "one/0 evaluated 0/3"
+    assert one.progress == "one/0 evaluated 0/3"
     ones, others = ("evaluate", ["one0"]), ("evaluate", ["other0"])
-    assert tasks_of(runs, ablation, 2) == [ones, others]
-    assert tasks_of(runs, ablation, 3) == [ones, others, ones]
-    assert tasks_of(runs, ablation, 9) == [ones, others, ones, others], "two ways need no clock"
+    assert tasks_of(runs, 2) == [ones, others]
+    assert tasks_of(runs, 3) == [ones, others, ones]
+    assert tasks_of(runs, 9) == [ones, others, ones, others], "two ways need no clock"
     busy = [Task(runs=[run], stage="evaluate") for run in (one, other, one)]
-    assert tasks_of(runs, ablation, 9, busy) == [others]
+    assert tasks_of(runs, 9, busy) == [others]
     (other.experiment.run / FAILED).write_text("exit 1")
-    assert tasks_of(runs, ablation, 9, busy) == [], "what fails is not begun again and again"
+    assert tasks_of(runs, 9, busy) == [], "what fails is not begun again and again"
     (other.experiment.run / FAILED).unlink()
-    for way in [*evaluations_of(one, ablation), *evaluations_of(other, ablation)]:
+    for way in [*one.evaluations, *other.evaluations]:
         if way.mode != "live":
             write_scores(way)
-    assert [state_of(run, ablation) for run in runs] == ["done", "untimed", "untimed"]
-    assert tasks_of(runs, ablation, 9, busy) == [], "it waits until they have ended"
-    assert tasks_of(runs, ablation, 9) == [("clock", ["one0", "other0"])]
-    (live,) = lacking(one, ablation)
+    assert [run.state for run in runs] == ["done", "untimed", "untimed"]
+    assert tasks_of(runs, 9, busy) == [], "it waits until they have ended"
+    assert tasks_of(runs, 9) == [("clock", ["one0", "other0"])]
+    (live,) = one.pending()
     live.folder.mkdir(parents=True)
     with locked(live.folder):  # by whoever else works on this grid
-        assert state_of(one, ablation) == "running"
-        assert tasks_of(runs, ablation, 9) == []
+        assert one.state == "running"
+        assert tasks_of(runs, 9) == []
 
 
 def test_one_worker_is_left_for_training(corpus, tmp_path):
@@ -115,7 +102,7 @@ def test_one_worker_is_left_for_training(corpus, tmp_path):
     runs = plan(ablation)
 
     def tasks(workers: int, working: Sequence[Task] = ()) -> list[tuple[str, list[str]]]:
-        return tasks_of(runs, ablation, workers, working)
+        return tasks_of(runs, workers, working)
 
     assert tasks(3) == [("train", ["donorNone"])]
     assert tasks(1) == [("both", ["donorNone"])]
@@ -154,7 +141,7 @@ def test_runs_that_wait_for_the_same_trainings_are_compiled_once(tmp_path):
     ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1), order=0)
     runs = plan(ablation)
     variants = {name: [run for run in runs if run.variant == name] for name in ablation.variants}
-    states = {run.name: state_of(run, ablation) for run in runs}
+    states = {run.name: run.state for run in runs}
     training, known = [Task(runs=variants["donor"], stage="train")], []
 
     def compiled(working=training) -> list[list[str]]:
@@ -241,7 +228,7 @@ def test_two_processes_share_the_evaluations_of_a_run(corpus, tmp_path, monkeypa
     assert sorted(done) == ["heads", "offline", "streamed"]
     work([one], ablation, "clock")
     assert done[3:] == ["live"]
-    assert state_of(one, ablation) == "done"
+    assert one.state == "done"
 
 
 def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeypatch):
@@ -294,10 +281,10 @@ def test_locked_run_is_left_to_its_process(corpus, tmp_path, monkeypatch, capsys
     for run in (one, other):
         (run.experiment.run / ENDED).unlink()
     trained = []
-    monkeypatch.setattr(worker, "train_all", trained.extend)
+    monkeypatch.setattr(worker, "train", lambda *experiments: trained.extend(experiments))
     with worker.locked(one.experiment.run):
         worker.work([one, other], ablation, "train")
-        assert trained == [other]
+        assert trained == [other.to_train]
         assert "one-seed0" in capsys.readouterr().out
         with pytest.raises(ConfigError, match="another process"):
             worker.work([one], ablation, "train")
@@ -307,7 +294,7 @@ def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
     ablation = grid(corpus, tmp_path / "runs")
     one, seen = plan(ablation)[1], []
     monkeypatch.setattr(worker, "evaluate_pending", lambda run, *_: seen.append(run.name))
-    monkeypatch.setattr(worker, "train_all", lambda runs: None)  # SIGTERM, and it saved its state
+    monkeypatch.setattr(worker, "train", lambda *_: None)  # SIGTERM, and it saved its state
     worker.work([one], ablation)
     assert not seen
     (one.experiment.run / ENDED).write_text("{}")
@@ -335,19 +322,19 @@ def test_a_process_that_fails_without_an_error_of_its_own(corpus, tmp_path, code
 def test_changed_data_is_rejected(corpus, tmp_path):
     ablation, runs = all_trained(corpus, tmp_path / "runs")
     one = next(run for run in runs if run.variant in ablation.table)
-    way = evaluations_of(one, ablation)[0]
+    way = one.evaluations[0]
     (corpus / "test.tsv").write_text("as it was")
     evaluating.open_folder(way, [4], corpus)
-    check_all_data(runs, ablation)
+    check_all_data(runs)
     (corpus / "test.tsv").write_text("of other texts")
     with pytest.raises(ConfigError, match=r"other data than test in"):
-        check_all_data(runs, ablation)
+        check_all_data(runs)
     with pytest.raises(ConfigError, match="--name"):
         evaluating.open_folder(way, [4], corpus)
     (corpus / "test.tsv").write_text("as it was")
     (corpus / "train.tsv").write_text("as it was")
     record_used_data(one.experiment.run, one.to_train.data.tables())
-    check_all_data(runs, ablation)
+    check_all_data(runs)
     (corpus / "train.tsv").write_text("of other texts")
     with pytest.raises(CorpusError, match=rf"{one.name} .* another train than"):
-        check_all_data(runs, ablation)
+        check_all_data(runs)

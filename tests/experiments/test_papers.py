@@ -79,7 +79,7 @@ def test_the_flags_of_papi():
         for kind in ("transformer", "conformer"):
             flags = {(e.force_finish, e.avoid_eos_while_reading) for e in papi.tested(units, kind)}
             assert flags == {(True, (units, kind) != ("fixed", "transformer"))}
-    ways = papi_multi30k.GRIDS["figure_2"].ways("transformer")
+    ways = papi_multi30k.GRIDS["figure_2"].evaluations_of("transformer")
     assert [way.decoding().policy for way in ways if way.mode == "streamed"] == [
         WaitK(k=k, units="ctc") for k in papi.K
     ]

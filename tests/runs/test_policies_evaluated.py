@@ -115,7 +115,7 @@ def test_systems_of_papers(hums, paper, grid, variant, index, is_early):
     grid, run = GRIDS[paper][grid], hums.parent / variant
     if not run.exists():
         write_untrained(run, trained(grid)[variant], hums)
-    evaluate(way := dataclasses.replace(grid.ways(variant)[index], run=run, frames=2_000))
+    evaluate(way := dataclasses.replace(grid.evaluations_of(variant)[index], run=run, frames=2_000))
     records = read_records(way.folder)
     assert len(records) == 4
     assert is_early == any(delay < r.source_length for r in records for delay in r.delays)

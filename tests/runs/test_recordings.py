@@ -9,8 +9,8 @@ import pytest
 import soundfile
 
 from data_pipelines.corpora import Manifest
-from simuljax.ablate.grid import Grid, Pretrained, evaluations_of, plan
-from simuljax.ablate.scheduler import check_all_data, state_of
+from simuljax.ablate.grid import Grid, Pretrained, plan
+from simuljax.ablate.run import check_all_data
 from simuljax.ablate.worker import work
 from simuljax.audio import RATE
 from simuljax.config.evaluation import Evaluation
@@ -168,11 +168,11 @@ def test_grid_of_a_pretrained_model_trains_nothing(corpus, model, tmp_path):
         seeds=(0, 1),
     )
     (run,) = plan(ablation)
-    assert state_of(run, ablation) == "trained"
-    check_all_data([run], ablation)
+    assert run.state == "trained"
+    check_all_data([run])
     work([run], ablation)
-    assert state_of(run, ablation) == "done"
-    (evaluation,) = evaluations_of(run, ablation)
+    assert run.state == "done"
+    (evaluation,) = run.evaluations
     assert json.loads((evaluation.folder / "scores.json").read_text())["n"] == 2
     model.unlink()
     with pytest.raises(ConfigError, match=r"echo\.bin"):
