@@ -17,7 +17,7 @@ import numpy as np
 
 from data_pipelines.utterance import CorpusError, Skip, Span, Utterance
 from simuljax.audio import RATE
-from simuljax.parsing import ParseError, parse_json
+from simuljax.config.fields import read_object
 
 COUNTS = ("samples", "words", "phonemes")
 COLUMNS = (*COUNTS, "id", "speaker", "transcript", "translation")
@@ -110,17 +110,6 @@ def open_corpus(directory: Path | str) -> PreparedCorpus:
     summary = read_summary(directory)
     splits = {name: open_split(directory, name) for name in summary["splits"]}
     return PreparedCorpus(directory=directory, splits=splits, summary=summary)
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object that a file of a corpus or a run holds."""
-    try:
-        held = parse_json(path.read_bytes())
-    except ParseError as error:
-        raise CorpusError(f"{path} is damaged: {error}") from None
-    if not isinstance(held, dict):
-        raise CorpusError(f"{path} is damaged: it must hold an object, not {held!r:.60}")
-    return held
 
 
 def read_summary(directory: Path) -> dict[str, Any]:
@@ -234,7 +223,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class Example:
     """An utterance together with its samples."""
 
     utterance: Utterance
@@ -273,11 +262,11 @@ def record_features() -> Any:
     )
 
 
-def encode(record: Record) -> dict[str, Any]:
-    """Return the record as TFDS stores it."""
-    utterance = record.utterance
+def encode(example: Example) -> dict[str, Any]:
+    """Return the example as TFDS stores it."""
+    utterance = example.utterance
     return {name: getattr(utterance, name) for name in _TEXTS} | {
-        "audio": record.audio,
+        "audio": example.audio,
         "words": _texts(utterance.words),
         "word_ms": _times(utterance.words),
         "phonemes": _texts(utterance.phonemes),
@@ -368,7 +357,7 @@ def describe(summary: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def digest(corpus: Path, split: str) -> str | None:
+def split_digest(corpus: Path, split: str) -> str | None:
     """Return a digest of the table of a split; None if it does not exist."""
     table = corpus / f"{split}.tsv"
     return _digest(table, table.stat().st_mtime_ns) if table.exists() else None
@@ -381,7 +370,7 @@ def _digest(table: Path, written: int) -> str:
 
 def record_used_data(run: Path, tables: Mapping[str, tuple[Path, str]]) -> None:
     """Write the digests of the data of a run; `tables` has a corpus and its split by role."""
-    digests = {role: digest(corpus, split) for role, (corpus, split) in tables.items()}
+    digests = {role: split_digest(corpus, split) for role, (corpus, split) in tables.items()}
     write_atomically(run / USED_DATA, json.dumps(digests, indent=2) + "\n")
 
 
@@ -395,7 +384,7 @@ def check_used_data(run: Path, tables: Mapping[str, tuple[Path, str]]) -> None:
         return
     recorded = read_object(run / USED_DATA)
     for role, (corpus, split) in tables.items():
-        now = digest(corpus, split)
+        now = split_digest(corpus, split)
         if None not in (now, recorded.get(role)) and now != recorded[role]:
             raise CorpusError(
                 f"{run} was trained on another {split} than {corpus} holds now: the corpus was "

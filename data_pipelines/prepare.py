@@ -36,13 +36,12 @@ from data_pipelines.dataset import (
     SKIPPED,
     STATISTICS,
     SUMMARY,
+    Example,
     PreparedCorpus,
-    Record,
     ShardReport,
     encode,
     open_corpus,
     open_split,
-    read_object,
     read_summary,
     record_features,
     skip_table,
@@ -55,6 +54,7 @@ from data_pipelines.synthesis import Speech, synthesise
 from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Utterance, Voice
 from simuljax import __version__
 from simuljax.audio import RATE, AudioError, read_audio
+from simuljax.config.fields import read_object
 from simuljax.parsing import open_member
 from simuljax.text import clean
 from simuljax.voice.base import VoiceError
@@ -202,7 +202,7 @@ def write_shard(shard: Shard) -> None:
     unfinished = shard.path.with_name(f".{shard.path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
     writer, stored = ArrayRecordWriter(str(unfinished), "group_size:1"), record_features()
-    for result in read_records(shard, notes):
+    for result in read_examples(shard, notes):
         if isinstance(result, Skip):
             skipped.append(result)
         else:
@@ -214,7 +214,7 @@ def write_shard(shard: Shard) -> None:
     write_atomically(shard.report, json.dumps(asdict(report), ensure_ascii=False))
 
 
-def read_records(shard: Shard, notes: Counter[str]) -> Iterator[Record | Skip]:
+def read_examples(shard: Shard, notes: Counter[str]) -> Iterator[Example | Skip]:
     """Yield every utterance of the shard with its audio, or the reason why it is left out."""
     with contextlib.ExitStack() as stack:
         audio = _AudioSource(notes=notes, stack=stack)
@@ -226,10 +226,10 @@ def read_records(shard: Shard, notes: Counter[str]) -> Iterator[Record | Skip]:
             elif shard.transcribed and not utterance.transcript:
                 yield Skip(id=utterance.id, reason="empty transcript")
             else:
-                yield _record(utterance, audio, shard.limits)
+                yield _example(utterance, audio, shard.limits)
 
 
-def _record(utterance: Utterance, audio: "_AudioSource", limits: Limits) -> Record | Skip:
+def _example(utterance: Utterance, audio: "_AudioSource", limits: Limits) -> Example | Skip:
     try:
         speech = audio.fetch(utterance, utterance.audio)
     except AudioError as error:
@@ -241,7 +241,7 @@ def _record(utterance: Utterance, audio: "_AudioSource", limits: Limits) -> Reco
         reason = "too short" if seconds < limits.min_seconds else "too long"
         return Skip(id=utterance.id, reason=reason, detail=f"{seconds:.2f} s")
     utterance = replace(utterance, words=speech.words, phonemes=speech.phonemes)
-    return Record(utterance=utterance, audio=speech.samples)
+    return Example(utterance=utterance, audio=speech.samples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,7 +379,6 @@ def _finish(
     wanted: Preparation, listing: Listing, to: Path, shards: Mapping[str, Sequence[Shard]]
 ) -> None:
     """Write the tables, TFDS's metadata, the statistics and, last, the summary."""
-    from data_pipelines.builder import CorpusBuilder  # takes a second to import
     from data_pipelines.input import feature_record
     from simuljax.audio import save_features
 
@@ -392,9 +391,7 @@ def _finish(
         raise CorpusError(f"{wanted.corpus.name}: every example was left out: {counts}{first}")
     for split, parts in reports.items():
         write_table(to / f"{split}.tsv", (row for part in parts for row in part.rows))
-    builder = CorpusBuilder(corpus=wanted.corpus, data_dir=to)
-    builder.set_splits(to, shards)
-    builder.info.write_to_directory(to)
+    _write_metadata(wanted.corpus, to, shards, reports)
     if any(row[0] for part in reports.get("train", ()) for row in part.rows):
         save_features(to / STATISTICS, feature_record(open_split(to, "train")))
     (to / SKIPPED).write_text(skip_table(skipped), encoding="utf-8")
@@ -403,3 +400,38 @@ def _finish(
     summary = summarise(reports, skipped, wanted.described())
     write_atomically(to / SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     shutil.rmtree(to / WORK)
+
+
+def _write_metadata(
+    corpus: Corpus,
+    to: Path,
+    shards: Mapping[str, Sequence[Shard]],
+    reports: Mapping[str, Sequence[ShardReport]],
+) -> None:
+    """Write the files by which TFDS knows the records."""
+    import tensorflow_datasets as tfds  # takes a second
+    from tensorflow_datasets.core.folder_dataset import write_metadata
+
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=tfds.core.Path(to), dataset_name=corpus.name, filetype_suffix="array_record"
+    )
+    splits = [
+        tfds.core.SplitInfo(
+            name=split,
+            shard_lengths=[len(report.rows) for report in reports[split]],
+            num_bytes=sum(part.path.stat().st_size for part in parts),
+            filename_template=template,
+        )
+        for split, parts in shards.items()
+    ]
+    about = {name: corpus.metadata[name] for name in ("description", "homepage", "citation")}
+    write_metadata(
+        data_dir=to,
+        features=record_features(),
+        split_infos=splits,
+        version="1.0.0",
+        filename_template=template,
+        check_data=False,
+        disable_shuffling=True,
+        **about,
+    )

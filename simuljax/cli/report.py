@@ -9,7 +9,7 @@ from typing import Any
 from data_pipelines.dataset import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
 from simuljax.config.experiment import read_experiment
-from simuljax.config.fields import ConfigError, without_defaults
+from simuljax.config.fields import ConfigError, read_object, without_defaults
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
 from simuljax.models.parameters import parameter_count
@@ -17,7 +17,7 @@ from simuljax.report.collect import Evaluated, sources_of
 from simuljax.report.figures import draw_alignment
 from simuljax.report.grid_page import write_published_page
 from simuljax.report.page import flatten
-from simuljax.report.results import is_results, read_object, read_results
+from simuljax.report.results import is_results, read_results
 from simuljax.report.run_page import Knowledge, Report, write_report
 from simuljax.report.utterances import SourceAudio
 from simuljax.runs.alignment import align_utterance, has_alignment

@@ -296,6 +296,14 @@ def read_json(path: Path) -> Any:
         raise ConfigError(f"{path} is damaged: {error}") from None
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file; an empty one if there is no file."""
+    value = read_json(path) if path.exists() else {}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} is damaged: it must hold an object, not {value!r:.60}")
+    return value
+
+
 def differences(old: Any, new: Any) -> list[str]:
     """Return a line such as "width.heads was 4 and is 8" for every leaf that differs."""
     return [f"{place} was {was!r} and is {now!r}" for place, was, now in changes(old, new)]

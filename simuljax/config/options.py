@@ -202,16 +202,16 @@ def label_of(config: Any) -> str:
 def shown(value: Any) -> str:
     """Return a value as a part of a file name, exactly: no digit of a number is lost."""
     if isinstance(value, Path):
-        return value.name if value == Path(value.name) else f"{value.name}-{_digest(value)}"
+        return value.name if value == Path(value.name) else f"{value.name}-{_short_hash(value)}"
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     if isinstance(value, str) and is_reference(value):
         file, _, name = value.rpartition(":")
-        return f"{Path(file).stem}_{name}-{_digest(Path(file).resolve())}"
+        return f"{Path(file).stem}_{name}-{_short_hash(Path(file).resolve())}"
     return str(value)
 
 
-def _digest(path: Path) -> str:
+def _short_hash(path: Path) -> str:
     """Return a few digits that tell a path from others of the same name."""
     return hashlib.sha256(path.as_posix().encode()).hexdigest()[:6]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from simuljax.config.fields import read_object
 from simuljax.eval.curves import Point
 from simuljax.eval.latency import DEFAULT
 from simuljax.eval.logs import (
@@ -33,7 +34,7 @@ from simuljax.eval.logs import (
     split_member,
 )
 from simuljax.eval.scores import LATENCIES, build_report
-from simuljax.report.results import PublishedEvaluation, is_results, read_object, read_results
+from simuljax.report.results import PublishedEvaluation, is_results, read_results
 
 Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
 AWARE = "computation_aware"
@@ -97,9 +98,7 @@ class Evaluated:
     @property
     def policy(self) -> str:
         """Return the policy and its units; "" if the model itself decides."""
-        return " ".join(
-            str(self.config[key]) for key in ("policy", "units") if self.config.get(key)
-        )
+        return policy_of(self.config)
 
     @property
     def bleu(self) -> float:

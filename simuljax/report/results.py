@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from simuljax.config.fields import without_nan
+from simuljax.config.fields import read_object, without_nan
 from simuljax.eval.logs import ARCHIVE, NAME, RecordError, write_archive
 from simuljax.eval.significance import Rule
 from simuljax.parsing import ParseError, parse_json
@@ -202,16 +202,3 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         return []
     except ParseError as error:
         raise RecordError(f"{path} is damaged: {error}") from None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file; an empty one if there is no file."""
-    try:
-        value = parse_json(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except ParseError as error:
-        raise RecordError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, dict):
-        raise RecordError(f"{path} is not a JSON object")
-    return value

@@ -17,7 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from data_pipelines.dataset import digest
+from data_pipelines.dataset import split_digest
 from simuljax.cache import announce_compilation
 from simuljax.config.decoding import check_policy, without_effect
 from simuljax.config.evaluation import Evaluation, points
@@ -264,7 +264,7 @@ def corpus_of(chosen: Evaluation) -> Path:
 def check_data(chosen: Evaluation, corpus: Path) -> str | None:
     """Return the digest of the split; reject a folder that holds results of other data."""
     corpus = chosen.corpus or corpus
-    path, now = chosen.folder / CONFIG, digest(corpus, chosen.split)
+    path, now = chosen.folder / CONFIG, split_digest(corpus, chosen.split)
     before = read_json(path).get("data") if path.exists() else None  # old ones do not say
     if None not in (before, now) and before != now:
         raise ConfigError(

@@ -16,7 +16,7 @@ import jax
 import data_pipelines
 import simuljax
 from data_pipelines.batches import Host
-from data_pipelines.dataset import digest
+from data_pipelines.dataset import split_digest
 from data_pipelines.input import TrainingInput, init_run, open_input
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, read_experiment
@@ -100,7 +100,7 @@ def check_hosts(experiments: Sequence[Experiment]) -> None:
         for name in ("directory", "text"):  # the contents count
             del config["data"][name]
         corpus = {
-            f"split {split!r}, used to {role}": digest(directory, split)
+            f"split {split!r}, used to {role}": split_digest(directory, split)
             for role, (directory, split) in experiment.data.tables().items()
         }
         cluster.agree("configuration", config)

@@ -25,7 +25,7 @@ from simuljax.audio import Features, read_audio
 from simuljax.audio.features import load_features
 from simuljax.config.decoding import Decoding
 from simuljax.config.experiment import read_experiment
-from simuljax.config.fields import to_json
+from simuljax.config.fields import read_object, to_json
 from simuljax.config.options import to_options
 from simuljax.errors import SimuljaxError
 from simuljax.eval.logs import NAME, as_records, find_faults, read_archive, read_records
@@ -36,7 +36,7 @@ from simuljax.models.tensor_file import packed, quantise, read_tensors, write_te
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
 from simuljax.models.whisper.weights import _generation, dimensions_of, read_checkpoint
-from simuljax.report.results import curves_of, read_object
+from simuljax.report.results import curves_of
 from simuljax.text import load
 from simuljax.text.vocabulary import VocabularyConfig, learn, read_content, write_content
 from simuljax.train.checkpoint import SEAL, damage

@@ -25,8 +25,8 @@ from data_pipelines.augmentation.effects import (
     tempo,
 )
 from data_pipelines.corpora import Manifest
-from data_pipelines.dataset import PreparedCorpus, Record
-from data_pipelines.prepare import Limits, Shard, read_records
+from data_pipelines.dataset import Example, PreparedCorpus
+from data_pipelines.prepare import Limits, Shard, read_examples
 from data_pipelines.synthesis import Speech, espeak
 from data_pipelines.utterance import CorpusError, Listing, Span, Voice
 from simuljax.train.checkpoint import CHECKPOINTS
@@ -198,8 +198,8 @@ def test_speech_that_was_changed_already_is_changed_again(root, tmp_path):
     twice = {u.id: u for u in slower(slower(listing, tmp_path), tmp_path).splits["train"]}
     both = [first, twice[f"{first.id}-speed0.9-speed0.9"]]
     nowhere = {"path": tmp_path, "report": tmp_path, "limits": Limits(), "transcribed": True}
-    plain, changed = read_records(Shard(utterances=both, **nowhere), Counter())
-    assert isinstance(plain, Record) and isinstance(changed, Record)
+    plain, changed = read_examples(Shard(utterances=both, **nowhere), Counter())
+    assert isinstance(plain, Example) and isinstance(changed, Example)
     assert len(changed.audio) == pytest.approx(len(plain.audio) / 0.9**2, abs=2)
 
 

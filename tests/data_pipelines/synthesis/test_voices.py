@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from data_pipelines.dataset import Record
-from data_pipelines.prepare import Limits, Shard, read_records
+from data_pipelines.dataset import Example
+from data_pipelines.prepare import Limits, Shard, read_examples
 from data_pipelines.synthesis import Hibari, Voices, espeak, synthesise
 from data_pipelines.synthesis.speech import Speech
 from data_pipelines.synthesis.voices import UNINTELLIGIBLE, speakers
@@ -61,8 +61,8 @@ def test_a_list_with_failures(tmp_path):
         utterance("natural", audio=Voice(engine="hibari")),
     ]
     nowhere = {"path": tmp_path, "report": tmp_path, "limits": Limits(), "transcribed": True}
-    good, dots, variant, natural = read_records(Shard(utterances=utterances, **nowhere), Counter())
-    assert isinstance(good, Record) and isinstance(natural, Record)
+    good, dots, variant, natural = read_examples(Shard(utterances=utterances, **nowhere), Counter())
+    assert isinstance(good, Example) and isinstance(natural, Example)
     assert [word.text for word in good.utterance.words] == ["A", "man."]
     assert isinstance(dots, Skip) and isinstance(variant, Skip)
     assert dots.id == "dots" and "nothing to say" in dots.detail
