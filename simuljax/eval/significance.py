@@ -16,7 +16,7 @@ with s^2 the sample variance of D over S seeds, which holds a and w, and sigma_u
 two seeds' differences when utterances are drawn anew. Degrees of freedom: Satterthwaite (1946).
 
 Latency is a mean over utterances. BLEU is of the whole corpus: the bootstrap adds up the n-gram
-counts of the drawn utterances. All results are deterministic for a sampling seed.
+counts of the drawn utterances. All results are deterministic.
 """
 
 import functools
@@ -35,19 +35,7 @@ from simuljax.eval.scores import Entries, default_tokenizer, latencies
 Metric = Literal["BLEU", "AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF"]
 Verdict = Literal["supported", "contradicted", "inconclusive", "not testable here"]
 Cache = dict[tuple[int, "Measure"], tuple[object, np.ndarray]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """The settings of a bootstrap."""
-
-    samples: int = 1000
-    seed: int = 0
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.samples < 1 or not 0 < self.confidence < 1:
-            raise ValueError(f"samples must be positive and confidence within (0, 1): {self}")
+SAMPLES, CONFIDENCE = 1000, 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +46,12 @@ class Measure:
     profile: Profile = DEFAULT
 
 
+BLEU = Measure()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A value and the interval that holds it with the confidence of the sampling."""
+    """A value and the interval that holds it with 95 % confidence."""
 
     value: float
     low: float
@@ -122,36 +113,31 @@ class Judgement:
 
 
 def confidence_interval(
-    records: Entries, measure: Measure | None = None, sampling: Sampling | None = None
+    records: Entries, measure: Measure = BLEU, samples: int = SAMPLES
 ) -> Interval:
     """Return a system's score with its bootstrap interval (percentiles)."""
-    sampling = sampling or Sampling()
-    scores = _sample_scores(as_records(records), measure or Measure(), sampling)
-    return _percentiles(float(scores[0]), scores[1:], sampling)
+    scores = _sample_scores(as_records(records), measure, samples)
+    return _percentiles(float(scores[0]), scores[1:])
 
 
 def paired_bootstrap(
-    first: Entries,
-    second: Entries,
-    measure: Measure | None = None,
-    sampling: Sampling | None = None,
+    first: Entries, second: Entries, measure: Measure = BLEU, samples: int = SAMPLES
 ) -> Comparison:
     """Test how often other utterances would give a difference as large.
 
     p = (1 + #{|D_b - mean D| >= |D|}) / (1 + samples), D_b the difference on sample b.
     """
-    (found,) = compare_all({"first": first, "second": second}, measure, sampling).values()
+    (found,) = compare_all({"first": first, "second": second}, measure, samples).values()
     return replace(found, adjusted=math.nan)
 
 
 def compare_all(
-    logs: Mapping[str, Entries], measure: Measure | None = None, sampling: Sampling | None = None
+    logs: Mapping[str, Entries], measure: Measure = BLEU, samples: int = SAMPLES
 ) -> dict[tuple[str, str], Comparison]:
     """Compare every pair of systems by paired bootstrap; `adjusted` is Holm's p-value."""
-    measure, sampling = measure or Measure(), sampling or Sampling()
     order = as_records(next(iter(logs.values())))
     scores = {
-        name: _sample_scores(_in_order(order, log), measure, sampling) for name, log in logs.items()
+        name: _sample_scores(_in_order(order, log), measure, samples) for name, log in logs.items()
     }
     found = {}
     for one, other in itertools.combinations(scores, 2):
@@ -162,8 +148,8 @@ def compare_all(
             metric=measure.metric,
             first=first,
             second=second,
-            difference=_percentiles(value, differences, sampling),
-            p_value=(1 + int(extreme.sum())) / (1 + sampling.samples),
+            difference=_percentiles(value, differences),
+            p_value=(1 + int(extreme.sum())) / (1 + samples),
             n=len(order),
         )
     return dict(zip(found, corrected([*found.values()]), strict=True))
@@ -172,8 +158,8 @@ def compare_all(
 def compare_seeds(
     first: Sequence[Entries],
     second: Sequence[Entries],
-    measure: Measure | None = None,
-    sampling: Sampling | None = None,
+    measure: Measure = BLEU,
+    samples: int = SAMPLES,
     cache: Cache | None = None,
 ) -> Comparison:
     """Compare two systems that were trained with the same seeds; see the head of this file.
@@ -183,7 +169,6 @@ def compare_seeds(
     """
     from scipy import stats
 
-    measure, sampling = measure or Measure(), sampling or Sampling()
     if not first or len(first) != len(second):
         raise RecordError(f"{len(first)} and {len(second)} seeds: both systems need the same")
     order, cache = as_records(first[0]), {} if cache is None else cache
@@ -191,14 +176,14 @@ def compare_seeds(
     def scores(log: Entries) -> np.ndarray:
         key = id(log), measure
         if key not in cache:  # it holds the log, so that its id stays its own
-            cache[key] = log, _sample_scores(_in_order(order, log), measure, sampling)
+            cache[key] = log, _sample_scores(_in_order(order, log), measure, samples)
         return cache[key][1]
 
     one, other = (np.stack([scores(log) for log in logs]) for logs in (first, second))
-    values, samples = (other - one)[:, 0], (other - one)[:, 1:]
-    error, freedom = _standard_error(values, samples, len(order))
+    values, sampled = (other - one)[:, 0], (other - one)[:, 1:]
+    error, freedom = _standard_error(values, sampled, len(order))
     value = float(values.mean())
-    reach = float(stats.t.ppf(0.5 + sampling.confidence / 2, freedom)) * error
+    reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)) * error
     return Comparison(
         metric=measure.metric,
         first=float(one[:, 0].mean()),
@@ -288,17 +273,17 @@ def _in_order(order: Sequence[Record], log: Entries) -> list[Record]:
     return [by_index[record.index] for record in order]
 
 
-def _sample_scores(records: Sequence[Record], measure: Measure, sampling: Sampling) -> np.ndarray:
+def _sample_scores(records: Sequence[Record], measure: Measure, samples: int) -> np.ndarray:
     """Return the score of the records, then that of every sample of as many utterances."""
     resampled = _bleu_of if measure.metric == "BLEU" else functools.partial(_latency_of, measure)
-    draws = _draws(len(records), sampling.samples, sampling.seed)
+    draws = _draws(len(records), samples)
     return resampled(records, np.concatenate([np.ones((1, len(records))), draws]))
 
 
 @functools.lru_cache(maxsize=4)
-def _draws(n: int, samples: int, seed: int) -> np.ndarray:
+def _draws(n: int, samples: int) -> np.ndarray:
     """Return how often each of n utterances is in each sample of as many, [samples, n]."""
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=samples)
+    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=samples)
     return drawn.astype(np.float64)  # whole numbers, exact; products of floats are fast
 
 
@@ -329,9 +314,9 @@ def _bleu_of(records: Sequence[Record], counts: np.ndarray) -> np.ndarray:
     return np.array([compute(s[:4], s[4:8], s[8], s[9], bleu.smooth_method).score for s in sums])
 
 
-def _percentiles(value: float, samples: np.ndarray, sampling: Sampling) -> Interval:
+def _percentiles(value: float, samples: np.ndarray) -> Interval:
     """Return the interval between two percentiles of the samples."""
-    tail = 50 * (1 - sampling.confidence)
+    tail = 50 * (1 - CONFIDENCE)
     low, high = np.nanpercentile(samples, [tail, 100 - tail])
     return Interval(value=value, low=float(low), high=float(high))
 
