@@ -104,11 +104,11 @@ def _joined(whole: Path, home: Path) -> dict[str, list[Row]]:
         replace(row, cells={**spoken.get(row.cells["path"], {}), **row.cells}) if row.cells else row
         for row in _escaped(whole, ("path", "translation", "split"))
     )
-    return reading.group_rows(rows, _covost_split, "train", "valid", "test")
 
+    def split_of(cells: Cells) -> str:
+        return "train" if cells["split"] == "train_covost" else cells["split"]
 
-def _covost_split(cells: Cells) -> str:
-    return "train" if cells["split"] == "train_covost" else cells["split"]
+    return reading.group_rows(rows, split_of, "train", "valid", "test")
 
 
 def _measured_durations(stems: list[str], audio: AudioIndex) -> Iterator[tuple[str, float]]:

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, UInt32
 
-from simuljax.config.fields import check, setting
+from simuljax.config.fields import Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpecAugment:
+class SpecAugment(Checked):
     """Number and width of the masks; by default the paper's LibriSpeech double (LD)."""
 
     frequency_masks: int = setting(2, help="Masks of frequencies.", low=0)
@@ -32,9 +32,6 @@ class SpecAugment:
     fill: Literal["mean", "zero"] = setting(
         "mean", help="Value under a mask: the mean of the dimension, or 0."
     )
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 def spec_augment(

@@ -169,6 +169,12 @@ def find_unit(records: Iterable[Record]) -> Unit:
     return "char" if characters and not words else "word"
 
 
+def units_in(text: str, unit: Unit) -> list[str]:
+    """Return the units of a prediction that have delays: words, or characters without spaces."""
+    words = text.split()
+    return words if unit == "word" else [*"".join(words)]
+
+
 def find_faults(records: Iterable[Record]) -> dict[str, int]:
     """Count the records whose times cannot be right, by what is wrong with them."""
     faults: Counter[str] = Counter()

@@ -11,7 +11,6 @@ cost; times before the segment's start are 0, and a shared cost is the differenc
 times. LongYAAL (OmniSTEval): no word is earlier than the one before it; nothing is clipped.
 """
 
-import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from simuljax.errors import import_extra
 from simuljax.eval.latency import length_adaptive_average_lagging, yaal
-from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit, read_text
+from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit, read_text, units_in
 from simuljax.eval.scores import Entries, corpus_bleu, default_tokenizer, mean
 from simuljax.parsing import ParseError, parse_yaml
 
@@ -115,8 +115,7 @@ def resegment(
 
 def check_cut() -> None:
     """Raise an error that names the package if long-form scores cannot be computed."""
-    if importlib.util.find_spec("mweralign") is None:
-        raise OSError("long-form scores need mweralign (GPL-3.0): pip install 'simuljax[longform]'")
+    import_extra("mweralign", "longform")
 
 
 def minimum_error_cut(units: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:
@@ -124,9 +123,7 @@ def minimum_error_cut(units: Sequence[str], references: Sequence[Sequence[str]])
 
     Case counts: mweralign ignores it, so words are replaced by numbers.
     """
-    check_cut()
-    from mweralign import align_texts  # pyright: ignore[reportMissingImports]
-
+    align_texts = import_extra("mweralign", "longform").align_texts
     numbers: dict[str, int] = {}
 
     def spell(words: Sequence[str]) -> str:
@@ -144,10 +141,10 @@ def _cut_talk(
     name = segments[0].talk
     if talk is None:
         raise RecordError(f"the segments of {name} are not together")
-    units = _split(talk.prediction, unit)
+    units = units_in(talk.prediction, unit)
     if len(units) != len(talk.delays):
         raise RecordError(f"{name}: {len(units)} {unit}s but {len(talk.delays)} delays")
-    counts = cut(units, [_split(segment.reference, unit) for segment in segments])
+    counts = cut(units, [units_in(segment.reference, unit) for segment in segments])
     if len(counts) != len(segments) or sum(counts) != len(units):
         raise RecordError(f"{name}: {len(units)} {unit}s were cut into {sum(counts)}")
     end = max(segment.start_ms + segment.duration_ms for segment in segments)
@@ -193,11 +190,6 @@ def _clipped(talk: Record, starts: Sequence[float]) -> list[float]:
         cost = times[-1] - max(0.0, delay - start)
         spent_at, read = elapsed, delay
     return times
-
-
-def _split(text: str, unit: Unit) -> list[str]:
-    words = text.split()
-    return words if unit == "word" else [*"".join(words)]
 
 
 def _name(talk: Record) -> str:

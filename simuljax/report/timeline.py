@@ -15,7 +15,7 @@ from itertools import groupby, pairwise
 import numpy as np
 from markupsafe import Markup
 
-from simuljax.eval.logs import Record, Unit
+from simuljax.eval.logs import Record, Unit, units_in
 from simuljax.report.page import render
 
 WIDTH, MARGIN, TAIL = 960, 12, 170  # of a row; its tail has room for the last words
@@ -58,12 +58,6 @@ class Row:
         return round(MARGIN + room * (time - self.start) / (self.end - self.start), 1)
 
 
-def tokens_of(record: Record, unit: Unit) -> list[str]:
-    """Return the units that have delays: words, or characters without spaces."""
-    words = record.prediction.split()
-    return words if unit == "word" else [*"".join(words)]
-
-
 def draw_timeline(
     record: Record,
     unit: Unit = "word",
@@ -79,7 +73,7 @@ def draw_timeline(
         samples: Its speech, mono at 16 kHz.
         until: The end of the axis if it is later than the record, for two side by side.
     """
-    words = tokens_of(record, unit)
+    words = units_in(record.prediction, unit)
     if len(words) != len(record.delays):
         counted = f"{len(words)} words and {len(record.delays)} delays"
         return Markup(f"<p>The log has {counted} here: words and delays cannot be matched.</p>")
@@ -94,7 +88,7 @@ def draw_timeline(
 
 def commits_of(record: Record, unit: Unit = "word") -> list[tuple[float, str, str]]:
     """Return (seconds, delay as text, words) of every moment at which words were committed."""
-    words = tokens_of(record, unit)
+    words = units_in(record.prediction, unit)
     if len(words) != len(record.delays):
         return []
     scale, name = (1.0, "words") if record.has_text_source else (1000.0, "s")

@@ -28,7 +28,7 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from simuljax.config.fields import check, setting
+from simuljax.config.fields import check, setting, write_json
 from simuljax.parsing import ParseError, parse_json
 from simuljax.text import moses
 from simuljax.text.normalise import VocabularyError, clean
@@ -103,9 +103,8 @@ class Vocabulary(ABC):
     def content(self) -> dict[str, Any]:
         return {"config": asdict(self.config), "pieces": list(self.pieces), "note": self.note}
 
-    def save(self, path_prefix: str | Path) -> Path:
-        """Write `path_prefix.json`, which is all that `load` needs, and return its path."""
-        path = path_of(path_prefix)
+    def save(self, path: Path) -> Path:
+        """Write the file, which is all that `load` needs, and return its path."""
         write_content(path, self.content())
         return path
 
@@ -135,19 +134,10 @@ FORMAT = "simuljax vocabulary"
 VERSION = 1
 
 
-def path_of(path_or_prefix: str | Path) -> Path:
-    """Return the path of the file: `run/vocab` and `run/vocab.json` both mean the latter."""
-    text = str(path_or_prefix)
-    return Path(text if text.endswith(".json") else f"{text}.json")
-
-
 def write_content(path: Path, content: Mapping[str, Any]) -> None:
     """Write the file atomically."""
     header = {"format": FORMAT, "version": VERSION, "sha256": _checksum(content)}
-    text = json.dumps(header | {"content": content}, ensure_ascii=False, indent=1) + "\n"
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8", newline="\n")
-    part.replace(path)
+    write_json(path, header | {"content": content})
 
 
 def read_content(path: Path) -> dict[str, Any]:
@@ -429,9 +419,8 @@ def learn(texts: Iterable[str], config: VocabularyConfig) -> Vocabulary:
     return _CLASSES[config.kind].learn(lines, config)
 
 
-def load(path: str | Path) -> Vocabulary:
-    """Load the vocabulary from a file that `save` wrote; `path` with or without `.json`."""
-    path = path_of(path)
+def load(path: Path) -> Vocabulary:
+    """Load the vocabulary from a file that `save` wrote."""
     content = read_content(path)
     try:
         config = VocabularyConfig(**content["config"])

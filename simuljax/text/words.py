@@ -48,6 +48,7 @@ from simuljax.text.vocabulary import (
 )
 
 Arrays = Array | np.ndarray
+MULTIPLE = 32  # of which the sizes of a batch of texts are, so that few shapes compile
 
 
 @jax.tree_util.register_dataclass
@@ -304,10 +305,8 @@ def pieces_of_word(vocabulary: Vocabulary, word: str, *, is_first: bool) -> list
     return pieces
 
 
-def read_by_words(
-    vocabulary: Vocabulary, texts: Sequence[str], *, multiple: int = 32
-) -> WordedTexts:
-    """Batch texts, each with its end-of-sentence; sizes are rounded up, so that few shapes compile.
+def read_by_words(vocabulary: Vocabulary, texts: Sequence[str]) -> WordedTexts:
+    """Batch texts, each with its end-of-sentence.
 
     Words are what `str.split` gives, as in SimulEval. A text without words has no end either.
     Tokens already read never change. For unigram, bpe and characters the pieces of the words are
@@ -323,7 +322,7 @@ def read_by_words(
         pieces.append(read)
     tokens = [[*chain.from_iterable(words), EOS] if words else [] for words in pieces]
     lengths, words = (np.array([len(row) for row in rows], np.int32) for rows in (tokens, pieces))
-    size, reads = (-(-max([1, *counts]) // multiple) * multiple for counts in (lengths, words))
+    size, reads = (-(-max([1, *counts]) // MULTIPLE) * MULTIPLE for counts in (lengths, words))
     filled = np.zeros((len(texts), size), np.int32)
     units = np.repeat(lengths[:, None], reads, 1)
     for row, (ids, parts) in enumerate(zip(tokens, pieces, strict=True)):

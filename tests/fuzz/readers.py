@@ -218,7 +218,7 @@ def _in_corpus(file: str) -> Reader:
 def _vocabulary() -> bytes:
     config = VocabularyConfig(kind="characters", size=20)
     with tempfile.TemporaryDirectory() as folder:
-        learn(["a few words", "and more"], config).save(Path(folder) / "vocab")
+        learn(["a few words", "and more"], config).save(Path(folder) / "vocab.json")
         return _json(read_content(Path(folder) / "vocab.json"))
 
 

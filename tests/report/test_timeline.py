@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simuljax.eval import Record
-from simuljax.eval.logs import as_records
+from simuljax.eval.logs import as_records, units_in
 from simuljax.report.timeline import (
     MARGIN,
     ROWS,
@@ -17,7 +17,6 @@ from simuljax.report.timeline import (
     bursts_of,
     draw_timeline,
     rows_of,
-    tokens_of,
 )
 from tests.eval.logs import made_up
 from tests.report.runs import attribute
@@ -58,7 +57,7 @@ def test_words_stand_at_their_delays():
 def test_no_word_stands_on_another():
     for record in as_records(made_up(0, 40)):
         (row,) = rows_of(record)
-        bursts = bursts_of(row, record, tokens_of(record, "word"))
+        bursts = bursts_of(row, record, units_in(record.prediction, "word"))
         assert [word for burst in bursts for word in burst.words] == record.prediction.split()
         for a, b in combinations(bursts, 2):
             if a.lane == b.lane:
@@ -82,7 +81,7 @@ def test_talks_are_cut_into_rows():
 
 
 def test_characters_and_words_of_a_text_source():
-    assert tokens_of(CHINESE, "char") == ["你", "好", "吗"]
+    assert units_in(CHINESE.prediction, "char") == ["你", "好", "吗"]
     assert [text for _, text in words_of(parsed(draw_timeline(CHINESE, "char")))] == ["你好", "吗"]
     text = Record(prediction="das Haus", delays=(2, 3), source_length=3, source="the house stands")
     tree = parsed(draw_timeline(text))

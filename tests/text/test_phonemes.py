@@ -49,9 +49,11 @@ def test_a_vocabulary_of_phonemes(tmp_path):
         spoken = phonemize(sentence, "en")
         assert vocab.decode(vocab.encode(sentence)) == spoken
         assert [vocab.ids[phoneme] for phoneme in spoken.split()] == vocab.encode(sentence)
-    assert load(vocab.save(tmp_path / "vocab")) == vocab
+    assert load(vocab.save(tmp_path / "vocab.json")) == vocab
     again = learn(ENGLISH, VocabularyConfig(kind="phonemes", language="en"))
-    assert again.save(tmp_path / "again").read_bytes() == (tmp_path / "vocab.json").read_bytes()
+    assert (
+        again.save(tmp_path / "again.json").read_bytes() == (tmp_path / "vocab.json").read_bytes()
+    )
 
 
 def test_phonemes_leave_nothing_behind_for_a_synthesiser():

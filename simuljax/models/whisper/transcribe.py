@@ -161,26 +161,12 @@ class Whisper:
             for progress in in_progress
         ]
 
-    def detect_language(self, audio: Audio, *, rate: int = RATE) -> dict[str, float]:
-        """Return the probability of each language in the first 30 s, likeliest first."""
-        if not self.tokenizer.multilingual:
-            problem = "knows English alone; load a multilingual model"
-            raise SimuljaxError(f"{self.config.name} {problem}")
-        window = stack([_samples(audio, rate)[: WINDOW_S * RATE]], 1)
-        probs = self.language_probs(encode_audio(self.model, window))[0]
-        pairs = zip(self.tokenizer.language_codes, map(float, probs), strict=True)
-        return dict(sorted(pairs, key=lambda pair: -pair[1]))
-
     def likely_languages(self, memory: Memory) -> list[str]:
         """Return the likeliest language of each window."""
-        codes = self.tokenizer.language_codes
-        return [codes[int(row.argmax())] for row in self.language_probs(memory)]
-
-    def language_probs(self, memory: Memory) -> np.ndarray:
-        """Return P(language) [B, languages]."""
-        ids = self.tokenizer.language_ids
+        codes, ids = self.tokenizer.language_codes, self.tokenizer.language_ids
         shared = {"start": self.tokenizer.start, "first": ids.start, "count": len(ids)}
-        return np.asarray(language_probs(self.model, memory, **shared))
+        probs = np.asarray(language_probs(self.model, memory, **shared))
+        return [codes[int(row.argmax())] for row in probs]
 
     def _round(self, in_progress: list[_Progress], rows: int, request: Request) -> None:
         """Transcribe one window of each."""
