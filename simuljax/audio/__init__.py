@@ -28,7 +28,7 @@ from simuljax.audio.features import (
 from simuljax.audio.filterbank import Filterbank, frame_count
 from simuljax.audio.spec_augment import SpecAugment
 from simuljax.audio.wave_augment import WaveAugment
-from simuljax.audio.waveform import MS, RATE, AudioError, Incoming, Recording, as_int16, read_audio
+from simuljax.audio.waveform import MS, RATE, AudioError, Incoming, Waveform, as_int16, read_audio
 
 __all__ = [
     "MS",
@@ -40,10 +40,10 @@ __all__ = [
     "Filterbank",
     "Incoming",
     "Moments",
-    "Recording",
     "SpecAugment",
     "Statistics",
     "WaveAugment",
+    "Waveform",
     "as_int16",
     "extract",
     "features_of",

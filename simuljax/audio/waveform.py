@@ -134,7 +134,7 @@ class AudioError(SimuljaxError):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recording:
+class Waveform:
     """Mono samples at the rate that was asked for, and what the file held."""
 
     samples: Int16[np.ndarray, " N"]
@@ -148,7 +148,7 @@ def read_audio(
     offset_s: float = 0.0,
     duration_s: float | None = None,
     rate: int = RATE,
-) -> Recording:
+) -> Waveform:
     """Read a file from `offset_s`, average its channels, resample to `rate`; or raise `AudioError`.
 
     Only the stretch is decoded, by seeking (Opus decodes the first 80 ms after a seek not bit for
@@ -169,7 +169,7 @@ def read_audio(
             samples = _decode(sound, name, start, count)
             source_rate, channels = sound.samplerate, sound.channels
     mono = resample(_finite(samples, name).mean(1), source_rate, rate)
-    return Recording(samples=_to_int16(mono), source_rate=source_rate, channels=channels)
+    return Waveform(samples=_to_int16(mono), source_rate=source_rate, channels=channels)
 
 
 def as_int16(samples: Real[np.ndarray, "..."], rate: int) -> Int16[np.ndarray, " N"]:

@@ -7,7 +7,7 @@ from simuljax.cli.report import draw_alignments, knowledge
 from simuljax.cli.translate import RunOptions, WhisperOptions, translate_command
 from simuljax.demo import live as live_demo
 from simuljax.demo.run import DemoConfig, run
-from simuljax.report.run_page import Report, write_report
+from simuljax.report.run_page import ReportOptions, write_report
 
 
 def demo_command(config: DemoConfig, live: bool = False) -> Callable[[], object]:
@@ -37,6 +37,6 @@ def live_command(out: Path) -> Callable[[], None]:
 
 def write_page(run: Path, out: Path) -> Path:
     """Write the report of a run into a directory and return the page."""
-    options = Report(runs=(str(run),), out=out)
+    options = ReportOptions(runs=(str(run),), out=out)
     draw_alignments(options)
     return write_report(options, knowledge())

@@ -13,13 +13,13 @@ from simuljax.config.fields import ConfigError, read_object, without_defaults
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
 from simuljax.models.parameters import parameter_count
-from simuljax.report.collect import Evaluated, sources_of
+from simuljax.report.collect import Evaluated, find_logs
 from simuljax.report.figures import draw_alignment
 from simuljax.report.grid_page import write_published_page
 from simuljax.report.page import flatten
 from simuljax.report.results import is_results, read_results
-from simuljax.report.run_page import Knowledge, Report, write_report
-from simuljax.report.utterances import SourceAudio
+from simuljax.report.run_page import Knowledge, ReportOptions, write_report
+from simuljax.report.utterances import UtteranceAudio
 from simuljax.runs.alignment import align_utterance, has_alignment
 from simuljax.train.checkpoint import CHECKPOINTS
 from simuljax.train.run import open_run
@@ -28,7 +28,7 @@ from simuljax.train.run_params import find_params
 ALIGNMENT = "alignment.png"  # beside a log
 
 
-def report_command(options: Report) -> Callable[[], None]:
+def report_command(options: ReportOptions) -> Callable[[], None]:
     """Write a page about evaluations: figures, tests, utterances; of a grid's results its page."""
     check(options)
 
@@ -45,12 +45,10 @@ def report_command(options: Report) -> Callable[[], None]:
 
 def knowledge() -> Knowledge:
     """Return the functions that look into corpora and models."""
-    return Knowledge(
-        source_of=source_of, parameters_of=parameters_of, changed_fields=changed_fields
-    )
+    return Knowledge(audio_of=audio_of, parameters_of=parameters_of, changed_fields=changed_fields)
 
 
-def check(options: Report) -> None:
+def check(options: ReportOptions) -> None:
     """Reject options that cannot work before anything is read."""
     if not options.runs:
         raise ChoiceError("a report needs a run or a log: simuljax report RUN")
@@ -58,7 +56,7 @@ def check(options: Report) -> None:
         raise ChoiceError(f"bucket_ms is {options.bucket_ms}; it must be above 0, 500 for example")
     if options.utterances < 0:
         raise ChoiceError(f"utterances is {options.utterances}; it must be 0 or more")
-    found = [source for given in options.runs for source in sources_of(given)]
+    found = [source for given in options.runs for source in find_logs(given)]
     if options.split is not None and not any(each.is_run for each in found):
         raise ChoiceError(
             f"--split {options.split} chooses among the evaluations of runs; logs of other tools "
@@ -66,10 +64,10 @@ def check(options: Report) -> None:
         )
 
 
-def draw_alignments(options: Report) -> None:
+def draw_alignments(options: ReportOptions) -> None:
     """Draw the alignment of the first utterance of every run that has weights, once."""
     drawn: set[Path] = set()
-    for source in (found for given in options.runs for found in sources_of(given)):
+    for source in (found for given in options.runs for found in find_logs(given)):
         path = source.log.parent / "config.json"
         if source.root in drawn or not path.exists():
             continue
@@ -95,7 +93,7 @@ def draw_alignment_of(run: Path, config: Mapping[str, Any], log: Path) -> None:
         draw_alignment(log.parent / ALIGNMENT, **vars(drawn))
 
 
-def source_of(evaluated: Evaluated, index: int) -> SourceAudio | None:
+def audio_of(evaluated: Evaluated, index: int) -> UtteranceAudio | None:
     """Return the speech and the transcript of an utterance, if its corpus is still there."""
     if evaluated.run is None or evaluated.config.get("branch") == "text":
         return None
@@ -104,7 +102,7 @@ def source_of(evaluated: Evaluated, index: int) -> SourceAudio | None:
         return None
     split = corpus[evaluated.config["split"]]
     (stored,) = split.source.__getitems__([index])
-    return SourceAudio(samples=stored["audio"], transcript=split.table.transcript[index])
+    return UtteranceAudio(samples=stored["audio"], transcript=split.table.transcript[index])
 
 
 def parameters_of(run: Path) -> int | None:

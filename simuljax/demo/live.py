@@ -18,7 +18,7 @@ from simuljax.eval.logs import read_records
 from simuljax.report.page import render
 from simuljax.report.results import PAGE
 from simuljax.report.timeline import commits_of, draw_timeline
-from simuljax.report.utterances import SourceAudio, encode_audio
+from simuljax.report.utterances import UtteranceAudio, encode_audio
 from simuljax.serve.bundled import CLIP, DEFAULT, resolve, size_mb
 from simuljax.serve.live import LiveOptions
 from simuljax.voice import Player, VoiceError
@@ -75,12 +75,12 @@ def write_page(out: Path) -> Path:
         title=f"{clip['speaker']}, in German while he speaks",
         scripted=True,
         facts=[("model", f"{model.name}, {size_mb(model):.0f} MB"), ("source", clip["source"])],
-        audio=encode_audio(SourceAudio(samples=samples)),
+        audio=encode_audio(UtteranceAudio(samples=samples)),
         transcript=clip["transcript"],
         timeline=draw_timeline(record, samples=samples),
         commits=commits_of(record),
         reference=clip["translation"],
-        spoken=encode_audio(SourceAudio(samples=german, rate=rate)),
+        spoken=encode_audio(UtteranceAudio(samples=german, rate=rate)),
     )
     (out / PAGE).write_text(page, "utf-8")
     return out / PAGE

@@ -22,7 +22,7 @@ from simuljax.report.systems import (
     group,
     verdict_of,
 )
-from simuljax.report.utterances import TIMES, SourceOf, describe_utterances
+from simuljax.report.utterances import TIMES, AudioOf, describe_utterances
 
 READING = (
     "Shown are, of the first system, the utterances of highest and of lowest chrF, those with the "
@@ -34,7 +34,7 @@ CLOCKED = " Orange lines lead to the time on the clock, computation included."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ReportOptions:
     """The inputs and options of a report."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional]
@@ -71,12 +71,12 @@ class Report:
 class Knowledge:
     """Facts that only the caller knows: it has the corpora and the models."""
 
-    source_of: SourceOf = lambda _evaluated, _index: None
+    audio_of: AudioOf = lambda _evaluated, _index: None
     parameters_of: Callable[[Path], int | None] = lambda _run: None
     changed_fields: Callable[[Path], Mapping[str, str]] = lambda _run: {}
 
 
-def write_report(options: Report, knowledge: Knowledge | None = None) -> Path:
+def write_report(options: ReportOptions, knowledge: Knowledge | None = None) -> Path:
     """Gather the evaluations, draw them, and write the page."""
     knowledge, out = knowledge or Knowledge(), options.place
     comparables = group(gather(options.runs, options.split), options.latency)
@@ -121,7 +121,7 @@ def _read_runs(evaluated: Iterable[Evaluated]) -> dict[Path, PublishedRun]:
 
 
 def _facts(
-    options: Report, runs: Mapping[Path, PublishedRun], knowledge: Knowledge
+    options: ReportOptions, runs: Mapping[Path, PublishedRun], knowledge: Knowledge
 ) -> list[tuple[str, str]]:
     sizes = {run.name: knowledge.parameters_of(run) for run in runs}
     shown = [f"{name} {size / 1e6:.1f} M" for name, size in sizes.items() if size]
@@ -144,7 +144,7 @@ def _facts(
     ]
 
 
-def draw_comparable(comparable: Comparable, path: Path, options: Report) -> Path | None:
+def draw_comparable(comparable: Comparable, path: Path, options: ReportOptions) -> Path | None:
     """Draw the latency-quality figure of a test set; None where there is no point."""
     lines: dict[bool, dict[str, Any]] = {False: {}, True: {}}
     for system, evaluated in comparable.systems(offline=False).items():
@@ -179,7 +179,7 @@ def distinct_settings(evaluated: Sequence[Evaluated]) -> list[Evaluated]:
 
 
 def _section(
-    comparable: Comparable, figure: Path | None, options: Report, knowledge: Knowledge
+    comparable: Comparable, figure: Path | None, options: ReportOptions, knowledge: Knowledge
 ) -> dict[str, Any]:
     """Return the context of the template for one test set."""
     latency, evaluated = options.latency, comparable.evaluated
@@ -198,7 +198,7 @@ def _section(
         "tables": [_scores(comparable), comparison_table(tested)],
         "reading": READING.format(latency=latency) + CLOCKED * clock,
         "articles": describe_utterances(
-            comparable, options.utterances, latency, knowledge.source_of
+            comparable, options.utterances, latency, knowledge.audio_of
         ),
         "pictures": [
             (f"{each.system}, {each.name}", [Figure(path, path.stem) for path in each.pictures])

@@ -21,7 +21,7 @@ TIMES = ("AL", "LAAL", "DAL", "ATD", "YAAL")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceAudio:
+class UtteranceAudio:
     """The speech of an utterance, mono, and its transcript."""
 
     samples: np.ndarray
@@ -30,7 +30,7 @@ class SourceAudio:
 
 
 # The source of an utterance by its index in the evaluation's log; None where it is unknown.
-SourceOf = Callable[[Evaluated, int], SourceAudio | None]
+AudioOf = Callable[[Evaluated, int], UtteranceAudio | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def marked(text: str, other: str) -> list[tuple[str, bool]]:
 
 
 def describe_utterances(
-    comparable: Comparable, count: int, latency: Latency, source_of: SourceOf
+    comparable: Comparable, count: int, latency: Latency, audio_of: AudioOf
 ) -> list[Mapping[str, Any]]:
     """Return the context of the template for every utterance that is shown."""
     systems = comparable.systems(offline=False) or comparable.systems(offline=True)
@@ -104,17 +104,17 @@ def describe_utterances(
     shown = [representative(evaluated) for evaluated in systems.values()]
     each = [(one, utterances_of(one)) for one in shown]
     chosen = choose(each[0][1], count, latency)
-    return [_describe(key, reason, each, source_of) for key, reason in chosen.items()]
+    return [_describe(key, reason, each, audio_of) for key, reason in chosen.items()]
 
 
 def _describe(
     key: int,
     reason: str,
     systems: Sequence[tuple[Evaluated, Mapping[int, Utterance]]],
-    source_of: SourceOf,
+    audio_of: AudioOf,
 ) -> Mapping[str, Any]:
     first = systems[0][1][key].record
-    known = [source_of(one, key) for one, _ in systems if first.index is not None]
+    known = [audio_of(one, key) for one, _ in systems if first.index is not None]
     source = next((found for found in known if found is not None), None)
     samples, text = (source.samples, source.transcript) if source else (None, None)
     until = max(end_of(utterances[key].record) for _, utterances in systems)
@@ -140,7 +140,7 @@ def _describe(
     }
 
 
-def encode_audio(source: SourceAudio) -> str:
+def encode_audio(source: UtteranceAudio) -> str:
     """Return the speech as a data URL that browsers play (FLAC)."""
     import soundfile
 

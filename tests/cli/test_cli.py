@@ -26,7 +26,6 @@ from simuljax.eval.logs import as_records, write_records
 from simuljax.profile.alignment import AlignmentProfile
 from simuljax.profile.decode import DecodeProfile
 from simuljax.profile.train import TrainProfile
-from simuljax.report.run_page import Report
 from simuljax.train.run import RunError
 from tests.eval.logs import made_up
 from tests.report.runs import evaluation
@@ -286,7 +285,7 @@ def test_what_can_be_is_let_through(here):
     DecodeProfile(unroll=False, seconds=0.28, live_s=0.28, batches=(1,), live=())
     AlignmentProfile(problems=0)
     DemoConfig(held_out=1, rows=8)
-    check(Report(runs=(str(here / "a.log"), str(here / "run")), split="test", utterances=0))
+    check(ReportOptions(runs=(str(here / "a.log"), str(here / "run")), split="test", utterances=0))
 
 
 HEAVY = {"jax", "flax", "optax", "orbax", "grain", "tensorflow_datasets", "scipy", "matplotlib"}

@@ -254,11 +254,11 @@ def joined(hums, config: Joining, seed: int = 0) -> JoinedSplit:
 
 def test_every_utterance_is_heard_once_where_its_words_are(hums):
     split, given = joined(hums, SEVERAL), hums["train"]
-    members = [member for each in split.recordings for member in each.members]
+    members = [member for each in split.groups for member in each.members]
     assert sorted(members) == list(range(len(given)))
-    assert {len(each.members) for each in split.recordings} == {1, 2, 3, 4}
+    assert {len(each.members) for each in split.groups} == {1, 2, 3, 4}
     examples = split.read(range(len(split)))
-    for row, (example, recording) in enumerate(zip(examples, split.recordings, strict=True)):
+    for row, (example, recording) in enumerate(zip(examples, split.groups, strict=True)):
         audio, at, words = example["audio"], 0, []
         assert len(audio) == split.table.samples[row]
         for member, silence in zip(recording.members, recording.silence, strict=False):
@@ -279,13 +279,13 @@ def test_every_utterance_is_heard_once_where_its_words_are(hums):
 
 def test_joined_recordings_are_no_longer_than_asked(hums):
     split = joined(hums, replace(SEVERAL, utterances=40, seconds=3.0, lead_s=(0.0, 0.0)))
-    several = np.array([len(each.members) > 1 for each in split.recordings])
+    several = np.array([len(each.members) > 1 for each in split.groups])
     assert several.any() and (split.table.samples[several] <= 3 * RATE).all()
 
 
 def test_beginnings_and_ends_are_cut_a_quarter_at_most(hums):
     split, given = joined(hums, CUT), hums["train"]
-    for example, recording in zip(split.read(range(len(split))), split.recordings, strict=True):
+    for example, recording in zip(split.read(range(len(split))), split.groups, strict=True):
         (stored,) = given.read(recording.members)
         whole, (lead, trail) = stored["audio"], recording.silence
         assert -min(200, len(whole) // 64) <= lead <= -min(50, len(whole) // 64)
@@ -302,7 +302,7 @@ def test_beginnings_and_ends_are_cut_a_quarter_at_most(hums):
 
 def test_recordings_follow_from_the_seed_and_the_option(hums, text):
     one, same, other = (joined(hums, SEVERAL, seed) for seed in (0, 0, 1))
-    assert one.recordings == same.recordings != other.recordings
+    assert one.groups == same.groups != other.groups
     assert SEVERAL.active and CUT.active and not Joining().active
     assert join(text["train"], SEVERAL, 0) is text["train"]
 

@@ -17,7 +17,7 @@ from simuljax.eval import Record
 from simuljax.eval.logs import as_records, write_records
 from simuljax.report import figures as pictures
 from simuljax.report.collect import gather
-from simuljax.report.run_page import Knowledge, Report, distinct_settings, write_report
+from simuljax.report.run_page import Knowledge, ReportOptions, distinct_settings, write_report
 from simuljax.report.systems import (
     compare_systems,
     comparison_table,
@@ -25,7 +25,7 @@ from simuljax.report.systems import (
     representative,
     verdict_of,
 )
-from simuljax.report.utterances import SourceAudio, Utterance, choose, marked, utterances_of
+from simuljax.report.utterances import Utterance, UtteranceAudio, choose, marked, utterances_of
 from tests.eval.logs import made_up
 from tests.report.runs import attribute, evaluation, slower, text_entries, without_clock, worse
 
@@ -36,7 +36,7 @@ PIXEL = base64.b64decode(
 
 
 def page_of(*runs, utterances=12, out=None, **known):
-    options = Report(runs=tuple(map(str, runs)), utterances=utterances, out=out)
+    options = ReportOptions(runs=tuple(map(str, runs)), utterances=utterances, out=out)
     return write_report(options, Knowledge(**known)).read_text("utf-8")
 
 
@@ -178,16 +178,16 @@ def test_nothing_of_a_log_is_markup(tmp_path):
 def test_the_speech_is_drawn_and_played(two, tmp_path):
     asked = []
 
-    def source_of(evaluated, index):
+    def audio_of(evaluated, index):
         asked.append((evaluated.system, index))
         sound = np.sin(np.arange(16_000)) / 2
         return (
-            SourceAudio(samples=sound, transcript="two <b> words")
+            UtteranceAudio(samples=sound, transcript="two <b> words")
             if asked[-1][0] == "good"
             else None
         )
 
-    page = page_of(*two, utterances=4, out=tmp_path, source_of=source_of)
+    page = page_of(*two, utterances=4, out=tmp_path, audio_of=audio_of)
     waves = [e for e in parsed(page).iter("polygon") if e.get("class") == "wave"]
     assert len(waves) == 8 and len(asked) == 8
     assert {system for system, _ in asked} == {"good", "bad"}
@@ -237,7 +237,7 @@ def test_every_test_set_has_its_figure(tmp_path, monkeypatch):
         "save_figure",
         lambda figure, p, **keys: save(figure, drawn.setdefault(p.name, figure) and p, **keys),
     )
-    page = write_report(Report(runs=(str(log), str(run)), out=tmp_path / "new" / "out"))
+    page = write_report(ReportOptions(runs=(str(log), str(run)), out=tmp_path / "new" / "out"))
     figures = [f"latency-quality-{i}.{kind}" for i in (1, 2) for kind in ("pdf", "png")]
     assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", *figures]
     first = (page.parent / "latency-quality-1.png").read_bytes()
@@ -267,7 +267,7 @@ def test_a_run_shows_its_losses_and_its_header(tmp_path):
     ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     known = Knowledge(parameters_of=lambda _: 12_300_000, changed_fields=lambda _: {"lr": "0.1"})
-    page = write_report(Report(runs=(str(run),), latency="LAAL"), known)
+    page = write_report(ReportOptions(runs=(str(run),), latency="LAAL"), known)
     assert page == run / "report" / "index.html" and (page.parent / "losses.pdf").exists()
     text = page.read_text("utf-8")
     facts = ("12.3 M", "<dd>7</dd>", "2027-01-15", "simuljax report", "lr", "reaches")
