@@ -140,13 +140,9 @@ class EuroparlST(Reader):
         speeches = [segment.split()[0] if segment else "unknown" for segment in segments]
         keys = _numbered(split, speeches)
         for key, speech, segment, *pair in zip(keys, speeches, segments, *texts, strict=True):
-            clip = partial(_europarl_clip, audio, segment)
+            clip = partial(lambda s: audio.clip(*parse_segment(s)), segment)
             where = f"segments.lst: {segment!r}"
             yield _utterance(key, where, pair, speakers.get(speech, ""), clip)
-
-
-def _europarl_clip(audio: AudioIndex, segment: str) -> Clip:
-    return audio.clip(*parse_segment(segment))
 
 
 def _speakers(folder: Path) -> dict[str, str]:

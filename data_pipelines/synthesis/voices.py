@@ -61,15 +61,12 @@ def speakers(part: Part) -> tuple[str, ...]:
 
 
 def _part(variant: str) -> Part:
-    draw = _draw(f"part/{_family(variant)}", 100)
+    # Versions of a speaker stay together: steph3 is steph. f1 and f2 are two.
+    family = re.sub(r"(?<=[a-z]{2})(\d+|robot)$", "", variant.lower())
+    draw = _draw(f"part/{family}", 100)
     if draw < TEST_PERCENT:
         return "test"
     return "valid" if draw < TEST_PERCENT + VALID_PERCENT else "train"
-
-
-def _family(variant: str) -> str:
-    """Return `steph` for `steph3`: versions of a speaker stay together. f1 and f2 are two."""
-    return re.sub(r"(?<=[a-z]{2})(\d+|robot)$", "", variant.lower())
 
 
 def _draw(key: str, count: int) -> int:

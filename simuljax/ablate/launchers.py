@@ -12,7 +12,6 @@ starts one on this machine; a Ray job may use part of a GPU.
 
 import math
 import os
-import shutil
 import site
 import subprocess
 import sys
@@ -63,19 +62,6 @@ class Jobs:
             )
         if self.engine == "ray" and (self.partition or self.options):
             raise ChoiceError("--partition and --options need --engine slurm")
-
-
-def check(jobs: Jobs) -> None:
-    """Reject an engine that is not installed, before anything starts."""
-    if jobs.engine == "ray":
-        import_extra("ray", "ray")
-    elif jobs.engine != "none":
-        import_extra("submitit", "cluster")
-    if jobs.engine == "slurm" and shutil.which("sbatch") is None:
-        raise ChoiceError(
-            "--engine slurm: sbatch was not found; run this where jobs can be submitted, "
-            "or leave --engine out to work on this machine"
-        )
 
 
 def simuljax_command(*args: str) -> list[str]:

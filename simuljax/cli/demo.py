@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from simuljax.cli.report import draw_alignments, knowledge
+from simuljax.cli.report import KNOWLEDGE, draw_alignments
 from simuljax.cli.translate import RunOptions, WhisperOptions, translate_command
 from simuljax.demo import live as live_demo
 from simuljax.demo.run import DemoConfig, run
@@ -39,4 +39,4 @@ def write_page(run: Path, out: Path) -> Path:
     """Write the report of a run into a directory and return the page."""
     options = ReportOptions(runs=(str(run),), out=out)
     draw_alignments(options)
-    return write_report(options, knowledge())
+    return write_report(options, KNOWLEDGE)

@@ -38,14 +38,9 @@ def report_command(options: ReportOptions) -> Callable[[], None]:
             print(write_published_page(folder, options.out))
         else:
             draw_alignments(options)
-            print(write_report(options, knowledge()))
+            print(write_report(options, KNOWLEDGE))
 
     return command
-
-
-def knowledge() -> Knowledge:
-    """Return the functions that look into corpora and models."""
-    return Knowledge(audio_of=audio_of, parameters_of=parameters_of, changed_fields=changed_fields)
 
 
 def check(options: ReportOptions) -> None:
@@ -128,3 +123,6 @@ def opened(directory: str | None, run: Path) -> PreparedCorpus | None:
         return open_corpus(directory or read_experiment(run).data.directory)
     except (CorpusError, ConfigError):
         return None  # published evaluations have no run directory
+
+
+KNOWLEDGE = Knowledge(audio_of=audio_of, parameters_of=parameters_of, changed_fields=changed_fields)

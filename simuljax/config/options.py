@@ -261,7 +261,9 @@ def with_options(function: Callable, args: Sequence[str]) -> Callable:
     def command(**given: Any) -> Any:
         for name, kind in kinds.items():
             swept = first_of_sweeps(args, options_of(kind, policies[name]))
-            given[name] = from_options(kind, swept | changed_options(given[name]))
+            fields = [(f, getattr(given[name], f.name)) for f in dataclasses.fields(given[name])]
+            changed = {field.name: v for field, v in fields if v != default_of(field)}
+            given[name] = from_options(kind, swept | changed)
         return function(**given)
 
     signature = inspect.signature(function)
@@ -310,12 +312,3 @@ def flat_class(kind: type, policy: Any = None) -> type:
         made.append((name, Annotated[hint, *notes], dataclasses.field(default=default)))
     made.sort(key=lambda field: field[2].default is not MISSING)
     return dataclasses.make_dataclass(kind.__name__, made, frozen=True, kw_only=True)
-
-
-def changed_options(flat: Any) -> dict[str, Any]:
-    """Return the options that are not the default."""
-    return {
-        field.name: getattr(flat, field.name)
-        for field in dataclasses.fields(flat)
-        if getattr(flat, field.name) != default_of(field)
-    }

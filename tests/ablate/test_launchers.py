@@ -14,7 +14,8 @@ import pytest
 import submitit  # noqa: F401 (closes the handlers of logging: not while their output is captured)
 
 from simuljax.ablate import launchers
-from simuljax.ablate.launchers import FOLDER, Jobs, Process, SubmititJob, check, run_command, start
+from simuljax.ablate.launchers import FOLDER, Jobs, Process, SubmititJob, run_command, start
+from simuljax.cli.ablate import check
 from simuljax.cli.main import main
 from simuljax.errors import ChoiceError, MissingExtraError
 
