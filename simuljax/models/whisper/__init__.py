@@ -19,7 +19,7 @@ from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions
 from simuljax.models.whisper.decoding import Context, Decoded, Decoding
 from simuljax.models.whisper.timing import TimedWord
 from simuljax.models.whisper.tokenizer import LANGUAGES, Tokenizer
-from simuljax.models.whisper.transcribe import Request, Segment, Transcription, Whisper
+from simuljax.models.whisper.transcribe import Segment, Transcription, Whisper
 from simuljax.models.whisper.weights import load
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "Decoded",
     "Decoding",
     "Dimensions",
-    "Request",
     "Segment",
     "TimedWord",
     "Tokenizer",
