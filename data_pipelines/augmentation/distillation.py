@@ -19,10 +19,10 @@ from tqdm import tqdm
 
 from data_pipelines.dataset import write_atomically
 from data_pipelines.utterance import CorpusError, Utterance
+from simuljax.config.experiment import CONFIG_FILE
 
 LINES_AT_A_TIME = 2000
 SHOWN = 500  # characters of a failed teacher's error output
-RUN_FILE = "config.json"  # every run has it
 WHO = "who"  # the author of the stored translations
 
 
@@ -87,7 +87,7 @@ def run_command(run: Path) -> list[str]:
 def teacher_of(given: str) -> Teacher:
     """Return the teacher: a directory is a run that translates text, anything else a command."""
     place = Path(given)
-    if (place / RUN_FILE).is_file():
+    if (place / CONFIG_FILE).is_file():
         command = run_command(place)
         answer = subprocess.run([*command, "--who"], capture_output=True, encoding="utf-8")
         if answer.returncode:
@@ -96,8 +96,8 @@ def teacher_of(given: str) -> Teacher:
         return Teacher(name=answer.stdout.strip(), command=command, is_run=True)
     if place.is_dir():
         raise CorpusError(
-            f"{place} is no run (there is no {RUN_FILE}): give the directory that `simuljax train` "
-            "wrote, or a command"
+            f"{place} is no run (there is no {CONFIG_FILE}): give the directory that "
+            "`simuljax train` wrote, or a command"
         )
     return Teacher(name=given, command=shlex.split(given))
 

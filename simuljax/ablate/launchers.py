@@ -210,9 +210,15 @@ class RayTask:
         self.returncode: int | None = None
         self.cancelled = False
 
-    def poll(self) -> int | None:
-        """Return the exit status once it has ended."""
-        return self._ended(timeout=0.0)
+    def poll(self, timeout: float | None = 0.0) -> int | None:
+        """Return the exit status once it has ended; wait for it until the timeout."""
+        if self.returncode is None and self.ray.wait([self.reference], timeout=timeout)[0]:
+            try:
+                self.returncode = self.ray.get(self.reference)
+            except Exception as error:  # cancelled, or its node is gone
+                print(f"{self.name}: {error}", file=sys.stderr, flush=True)
+                self.returncode = 1
+        return self.returncode
 
     def terminate(self) -> None:
         """Cancel the task, queued or running."""
@@ -221,18 +227,9 @@ class RayTask:
 
     def wait(self) -> int:
         """Wait for the end; a cancelled task saves its state first."""
-        while (code := self._ended(timeout=CANCEL_AGAIN_S if self.cancelled else None)) is None:
+        while (code := self.poll(CANCEL_AGAIN_S if self.cancelled else None)) is None:
             self.ray.cancel(self.reference)
         return code
-
-    def _ended(self, timeout: float | None) -> int | None:
-        if self.returncode is None and self.ray.wait([self.reference], timeout=timeout)[0]:
-            try:
-                self.returncode = self.ray.get(self.reference)
-            except Exception as error:  # cancelled, or its node is gone
-                print(f"{self.name}: {error}", file=sys.stderr, flush=True)
-                self.returncode = 1
-        return self.returncode
 
 
 def _start_ray(jobs: Jobs, command: Sequence[str], output: Path, name: str) -> RayTask:

@@ -1,7 +1,6 @@
 """The command `simuljax profile`."""
 
 import contextlib
-import json as json_format
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import jax
 import tyro
 
+from simuljax.cli.score import show
 from simuljax.profile import alignment, data, decode, long_stream, serve, train
 from simuljax.profile.measure import table
 
@@ -49,14 +49,6 @@ def profile_command(
         else:
             with jax.profiler.trace(str(trace)) if trace else contextlib.nullcontext():
                 report = part.run(what)
-        _show(report, table(report), json)
+        show(table(report), report, json)
 
     return command
-
-
-def _show(report: dict, text: str, path: str | None) -> None:
-    document = json_format.dumps(report, indent=1)
-    print(document if path == "-" else text)
-    if path and path != "-":
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(document + "\n")

@@ -65,7 +65,9 @@ def score_command(
         if segments and references:
             report["long_form"] = score_longform(records, read_segments(segments, references))
         text = all(record.has_text_source for record in records)
-        _show(report, json, "words" if text else "ms")
+        show(table(report, "words" if text else "ms"), report, json)
+        if json == "-" and not report["signature"]:
+            print(f"simuljax: {NO_REFERENCES}", file=sys.stderr)
 
     return command
 
@@ -144,14 +146,10 @@ def _cell(metric: str, value: object, unit: str) -> str:
     return f"{value:14.1f} {unit:5s}"
 
 
-def _show(report: Mapping[str, Any], path: str | None, unit: str) -> None:
-    if path != "-":
-        print(table(report, unit))
-    text = json_format.dumps(without_nan(report), indent=1)
-    if path == "-":
-        print(text)
-        if not report["signature"]:
-            print(f"simuljax: {NO_REFERENCES}", file=sys.stderr)
-    elif path:
+def show(text: str, document: Any, path: str | None) -> None:
+    """Print the text, or JSON where the path is `-`; write JSON to any other path."""
+    as_json = json_format.dumps(without_nan(document), indent=1)
+    print(as_json if path == "-" else text)
+    if path and path != "-":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(text + "\n")
+        Path(path).write_text(as_json + "\n")
