@@ -28,7 +28,7 @@ from simuljax.audio.features import (
 from simuljax.audio.filterbank import Filterbank, frame_count
 from simuljax.audio.spec_augment import SpecAugment
 from simuljax.audio.wave_augment import WaveAugment
-from simuljax.audio.waveform import MS, RATE, AudioError, Incoming, Waveform, as_int16, read_audio
+from simuljax.audio.waveform import MS, RATE, AudioError, Incoming, as_int16, read_audio
 
 __all__ = [
     "MS",
@@ -43,7 +43,6 @@ __all__ = [
     "SpecAugment",
     "Statistics",
     "WaveAugment",
-    "Waveform",
     "as_int16",
     "extract",
     "features_of",

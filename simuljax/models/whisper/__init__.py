@@ -15,25 +15,17 @@ Weights are read from `.pt`, safetensors and ggml files without running anything
 """
 
 from simuljax.models.tensor_file import WeightsError
-from simuljax.models.whisper.config import PUBLISHED, Config, Dimensions
 from simuljax.models.whisper.decoding import Context, Decoded, Decoding
-from simuljax.models.whisper.timing import TimedWord
 from simuljax.models.whisper.tokenizer import LANGUAGES, Tokenizer
-from simuljax.models.whisper.transcribe import Segment, Transcription, Whisper
+from simuljax.models.whisper.transcribe import Whisper
 from simuljax.models.whisper.weights import load
 
 __all__ = [
     "LANGUAGES",
-    "PUBLISHED",
-    "Config",
     "Context",
     "Decoded",
     "Decoding",
-    "Dimensions",
-    "Segment",
-    "TimedWord",
     "Tokenizer",
-    "Transcription",
     "WeightsError",
     "Whisper",
     "load",
