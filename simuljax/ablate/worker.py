@@ -15,7 +15,7 @@ import jax
 
 from simuljax.ablate.grid import FAILED, Grid, Planned, Stage
 from simuljax.config.experiment import Experiment
-from simuljax.config.fields import ConfigError, read_json, write_json
+from simuljax.config.fields import ConfigError, read_object, write_json
 from simuljax.runs.diagnosis import diagnose
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.train import compile_together, train
@@ -103,12 +103,11 @@ def measured(runs: Sequence[Planned], what: str) -> Iterator[None]:
     joules = None if before is None or after is None else (after - before) / len(runs)
     for directory in [run.directory for run in runs]:
         with locked(directory, patience_s=30.0) if what == "evaluation" else nullcontext():
-            path = directory / SPENT
-            spent = read_json(path) if path.exists() else {}
+            spent = read_object(directory / SPENT)
             old = spent.get(what, {"seconds": 0.0, "joules": None})
             total = old["joules"] if joules is None else joules + (old["joules"] or 0.0)
             spent[what] = {"seconds": old["seconds"] + seconds, "joules": total}
-            write_json(path, spent)
+            write_json(directory / SPENT, spent)
 
 
 def _joules() -> float | None:
