@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from simuljax.errors import MissingExtraError
 from simuljax.eval import RecordError, read_records
 from simuljax.eval import long_form as longform
 from simuljax.eval.long_form import Segment, minimum_error_cut, read_segments, score_longform
@@ -103,7 +104,7 @@ def test_logs_and_segments_that_do_not_belong_together(talks, cut, problem):
 
 @pytest.mark.skipif(HAS_MWERALIGN, reason="mweralign is installed")
 def test_the_missing_package_is_named():
-    with pytest.raises(OSError, match=r"pip install 'simuljax\[longform\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'simuljax\[longform\]'"):
         score_longform([TALK], SEGMENTS)
 
 

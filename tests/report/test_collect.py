@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from simuljax.config.fields import ConfigError
 from simuljax.eval import RecordError, score
 from simuljax.eval.logs import as_records, write_records
 from simuljax.report.collect import AWARE, gather
@@ -61,10 +62,10 @@ def test_scores_of_another_log_are_refused(tmp_path):
     for text, problem in (
         (stored, r"is of 20 utterances, but .* has 7: evaluate again"),
         ("{", r"scores\.json is damaged"),
-        ("[]", "not a JSON object"),
+        ("[]", "must hold an object"),
     ):
         (folder / "scores.json").write_text(text)
-        with pytest.raises(RecordError, match=problem):
+        with pytest.raises((ConfigError, RecordError), match=problem):
             gather([tmp_path / "run"])
 
 

@@ -19,7 +19,7 @@ from simuljax.text import (
     count_words,
     learn,
 )
-from simuljax.text.words import pieces_of_word, read_by_words, word_boundaries
+from simuljax.text.words import MULTIPLE, pieces_of_word, read_by_words, word_boundaries
 from tests.text.samples import CORPORA, ENGLISH, GERMAN, real_lines, vocabulary
 from tests.text.test_words import ids_of, moses_vocabulary
 
@@ -82,9 +82,9 @@ def test_phonemes_are_refused():
 def test_a_batch_knows_what_is_there_after_every_word(kind):
     vocab = vocabulary(kind)
     texts = ["This is the house", "", "dog", "saw \u200b the"]  # the second word is invisible
-    found = read_by_words(vocab, texts, multiple=4)
+    found = read_by_words(vocab, texts)
     assert found.words.tolist() == [4, 0, 1, 3]
-    assert found.tokens.shape[1] % 4 == 0 and found.units.shape == (4, 4)
+    assert found.tokens.shape[1] % MULTIPLE == 0 and found.units.shape == (4, MULTIPLE)
     for row, text in enumerate(texts):
         held = [*by_words(vocab, text)]
         total = int(found.lengths[row])
@@ -92,7 +92,7 @@ def test_a_batch_knows_what_is_there_after_every_word(kind):
         assert found.tokens[row, :total].tolist() == wanted
         assert not found.tokens[row, total:].any()
         counts = [len(pieces) for pieces in held]
-        np.testing.assert_array_equal(found.units[row], counts + [total] * (4 - len(counts)))
+        np.testing.assert_array_equal(found.units[row], counts + [total] * (MULTIPLE - len(counts)))
 
 
 EXACT = [
