@@ -25,7 +25,7 @@ STANDS_ON = {
     "simuljax.batch": ("simuljax.audio", "simuljax.text"),
     "simuljax.cache": (),
     "simuljax.losses": ("simuljax.ops", "simuljax.config.loading"),
-    "simuljax.decode.policies": ("simuljax.config.loading", "simuljax.audio"),
+    "simuljax.decode.policies": ("simuljax.config.loading", "simuljax.config.segmentation"),
     "simuljax.decode.stammer": ("simuljax.config.fields",),
     "simuljax.config": (  # declarations of everything that is chosen
         "simuljax.audio",

@@ -28,7 +28,8 @@ from simuljax.audio.features import (
 from simuljax.audio.filterbank import Filterbank, frame_count
 from simuljax.audio.spec_augment import SpecAugment
 from simuljax.audio.wave_augment import WaveAugment
-from simuljax.audio.waveform import MS, RATE, AudioError, Incoming, as_int16, read_audio
+from simuljax.audio.waveform import RATE, AudioError, Incoming, as_int16, read_audio
+from simuljax.config.segmentation import MS
 
 __all__ = [
     "MS",

@@ -29,10 +29,10 @@ import soundfile
 from jaxtyping import Float, Int16, Real
 from scipy import signal
 
+from simuljax.config.segmentation import MS
 from simuljax.errors import SimuljaxError
 
-RATE = 16_000
-MS = RATE // 1000  # samples
+RATE = 1000 * MS
 Stream = io.BufferedReader | io.BytesIO
 
 _UNKNOWN_SIZE = 0xFFFFFFFF  # what a program writes that streams a WAV and cannot go back

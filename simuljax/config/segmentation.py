@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from simuljax.config.fields import Checked, setting
 
+MS = 16  # samples of all audio in a millisecond
+
 
 @dataclass(frozen=True, kw_only=True)
 class Segmentation(Checked):

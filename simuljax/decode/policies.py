@@ -32,9 +32,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from simuljax.audio import MS
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.config.loading import is_reference, load_object
+from simuljax.config.segmentation import MS
 from simuljax.errors import unknown
 
 History = Literal["recomputed", "kept"]

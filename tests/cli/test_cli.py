@@ -26,6 +26,7 @@ from simuljax.eval.logs import as_records, write_records
 from simuljax.profile.alignment import AlignmentProfile
 from simuljax.profile.decode import DecodeProfile
 from simuljax.profile.train import TrainProfile
+from simuljax.report.run_page import ReportOptions
 from simuljax.train.run import RunError
 from tests.eval.logs import made_up
 from tests.report.runs import evaluation
