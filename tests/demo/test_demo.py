@@ -16,7 +16,8 @@ from simuljax.demo.corpus import LittlePhrasebook, frequent_words
 from simuljax.demo.run import DemoConfig
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import read_records
-from simuljax.runs import heads
+from simuljax.report.figures import draw_alignment
+from simuljax.runs.alignment import align_utterance, legible
 from simuljax.train.run import open_run
 from simuljax.train.run_log import read_metrics
 from tests.train.overfitting import compiling_quickly
@@ -54,7 +55,7 @@ def assert_is_a_picture(path: Path) -> None:
 def test_the_alignment_is_of_the_utterance(numbers, config, corpus):
     held_out = corpus["test"]
     with compiling_quickly():
-        looked = heads.look(open_run(config.out / "run"), held_out, 1)
+        looked = align_utterance(open_run(config.out / "run"), held_out, 1)
     np.testing.assert_allclose(looked.alpha.sum(-1), 1, atol=1e-4)
     assert looked.alpha.shape == (4, len(looked.pieces), len(looked.edges) - 1)
     assert "".join(looked.pieces[:-1]).startswith(held_out.table.translation[1].split()[0][:1])
@@ -62,9 +63,9 @@ def test_the_alignment_is_of_the_utterance(numbers, config, corpus):
     assert (np.diff(looked.edges) > 0).all()
     assert abs(looked.edges[-1] - seconds) < 0.1
     assert len(looked.words) == len(looked.times)
-    assert [heads.legible(p) for p in ("▁Haus", "tür", ".", "▁")] == ["Haus", "-tür", ".", "_"]
+    assert [legible(p) for p in ("▁Haus", "tür", ".", "▁")] == ["Haus", "-tür", ".", "_"]
     assert (looked.times >= 0).all() and (looked.times <= seconds).all()
-    assert_is_a_picture(heads.draw_alignment(looked, config.out / "alignment.png"))
+    assert_is_a_picture(draw_alignment(config.out / "alignment.png", **vars(looked)))
 
 
 @pytest.mark.slow
