@@ -203,6 +203,15 @@ class Decoding(PolicyConfig):
         """Return the decoding alone, of a class that adds other fields."""
         return Decoding(**{field.name: getattr(self, field.name) for field in fields(Decoding)})
 
+    def reads_ms(self, step_ms: int) -> tuple[int, int]:
+        """Return the speech to the first READ and to every other; `step_ms` is that to a decision.
+
+        A policy may want READs of its own size.
+        """
+        policy = self.policy
+        size = self.read_ms or (policy.read_ms if policy else None) or step_ms
+        return (policy.first_read_ms if policy else None) or size, size
+
     def fixed(self) -> "Decoding":
         """Return the choices that are compiled in; numbers that a sweep varies are arrays."""
         policy = None if self.policy is None else self.policy.template()

@@ -1,6 +1,6 @@
 """Translate a split in batches, with a trained run or with a cascade of two.
 
-Every READ encodes the source so far again (`simuljax.decode.simulate`), which gives the words and
+Every READ encodes the source so far again (`simuljax.decode.reencoding`), which gives the words and
 delays of a live stream. In a cascade, the words of the recogniser are the READs of the text model,
 and a target word has the delay of the recognised word that allowed it.
 """
@@ -15,18 +15,18 @@ import numpy as np
 
 from data_pipelines.batches import Examples, Vocabularies, make_plan, tokenise_split
 from data_pipelines.dataset import open_corpus
-from simuljax.audio import RATE, frame_count
+from simuljax.audio import RATE, extract_features, frame_count
 from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Budget
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
-from simuljax.decode.simulate import simulate_speech, simulate_text, usual_listening
+from simuljax.decode.reencoding import simulate_speech, simulate_text
 from simuljax.eval import Record
 from simuljax.models.joint import JointModel
 from simuljax.serve.cascade import waiting
-from simuljax.serve.run_translator import RunTranslator, extract_features, with_step
+from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, WordStream
 from simuljax.text.words import read_by_words
 from simuljax.train.run import Run
@@ -154,7 +154,7 @@ def decode_batch(
 ) -> Decoded:
     """Return tokens, their number, and the source read when each was written (ms, or words)."""
     run, variables = translator.run, translator.variables
-    model = JointModel(with_step(run.model, chosen.predecision_ms))
+    model = JointModel(run.model.with_step(chosen.predecision_ms))
     decoding, streamed = chosen.decoding(), chosen.mode == "streamed"
     how: dict[str, Any] = {"decoding": decoding} | ({} if streamed else {"beam": chosen.beam})
     words: dict[str, Any] = {"words": translator.words}
@@ -172,18 +172,15 @@ def decode_batch(
         labels = {"words": batch.words, "phonemes": batch.phonemes}.get(point.kind)
         given = (model, variables, features)
         if streamed:
-            read_ms, step_ms = chosen.read_ms, point.step_ms
-            how["listening"] = usual_listening(decoding, read_ms, step_ms, filterbank=bank)
-            done = simulate_speech(*given, batch.audio_length, labels, **how, **words)
+            given = (*given, batch.audio_length, labels)
+            done = simulate_speech(*given, filterbank=bank, **how, **words)
         else:
             frames = frame_count(batch.audio_length, bank)
             done = translate_speech(*given, frames, labels, **how, **words)
             end = batch.audio_length * 1000 / RATE
-    if not streamed:
-        delays = jnp.broadcast_to(jnp.asarray(end)[:, None], done.tokens.shape)
-    else:
-        delays = done.delays
-    return jax.device_get((done.tokens, done.lengths, delays))
+    if end is not None:
+        done = replace(done, delays=jnp.broadcast_to(jnp.asarray(end)[:, None], done.tokens.shape))
+    return jax.device_get((done.tokens, done.lengths, done.delays))
 
 
 def word_delays(

@@ -27,6 +27,7 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.config.decoding import Beam, Decoding
 from simuljax.config.model import ModelConfig
+from simuljax.decode.greedy import Events
 from simuljax.decode.policies import AlignAtt, PolicyError, WaitK
 from simuljax.decode.reencoding import (
     SHORTEST_TEXT,
@@ -35,7 +36,6 @@ from simuljax.decode.reencoding import (
     padded,
     sizes_to,
 )
-from simuljax.decode.stream import Events
 from simuljax.serve.bundled import bundle_of
 from simuljax.serve.run_translator import RunTranslator, Streaming
 from simuljax.serve.session import Backend, Rows, Session

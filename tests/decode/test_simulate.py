@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
-from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingDecoder, padded
-from simuljax.decode.simulate import simulate_text
-from simuljax.decode.stream import StreamLimits
+from simuljax.decode.context import StreamLimits
+from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingDecoder, padded, simulate_text
 from tests.helpers import models
 from tests.oracles import simultaneous
 

@@ -10,8 +10,9 @@ import pytest
 from simuljax.audio import Features
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import DecoderWidth, Monotonic
-from simuljax.decode.state import Context, Known, attempt, commit, control_of, init_prefix
-from simuljax.decode.stream import StreamingDecoder, StreamLimits
+from simuljax.decode.context import Context, Known, StreamLimits, control_of
+from simuljax.decode.greedy import attempt, commit, init_prefix
+from simuljax.decode.stream import StreamingDecoder
 from simuljax.nn.monotonic import progress_of
 from simuljax.nn.transformer import LayerState
 from tests.decode.test_caat import MOST, utterances

@@ -11,7 +11,7 @@ import pytest
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import WaitK
-from simuljax.decode.simulate import simulate_text
+from simuljax.decode.reencoding import simulate_text
 from simuljax.decode.stammer import Stammer
 from simuljax.eval import average_lagging
 from simuljax.serve.cascade import TextReader, TextWord
