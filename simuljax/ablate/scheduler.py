@@ -13,7 +13,7 @@ from data_pipelines.dataset import check_used_data
 from simuljax.ablate.grid import Grid, Planned, Pretrained, evaluations_of
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment, Joining
-from simuljax.runs.evaluate import SCORES, check_data, corpus_of
+from simuljax.runs.evaluate import SCORES, Models, check_data, corpus_of
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import is_locked
 from simuljax.train.loop import ENDED, alike
@@ -89,7 +89,7 @@ def check_all_data(runs: Sequence[Planned], grid: Grid) -> None:
             own = run.experiment.data.directory
             check_used_data(run.experiment.run, run.experiment.data.tables())
         for evaluation in evaluations_of(run, grid):
-            check_data(evaluation, own or corpus_of(evaluation))
+            check_data(evaluation, own or corpus_of(evaluation, Models()))
 
 
 Program = tuple[int, Experiment]  # the size of a group, and what its experiments have in common

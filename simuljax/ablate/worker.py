@@ -17,7 +17,7 @@ from simuljax.ablate.grid import Grid, Planned, evaluations_of
 from simuljax.ablate.scheduler import FAILED, Stage, is_evaluated, is_trained, lacking, of_stage
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, read_json, write_json
-from simuljax.runs.evaluate import evaluate
+from simuljax.runs.evaluate import Models, evaluate
 from simuljax.runs.heads import diagnose
 from simuljax.runs.train import compile_together, train
 from simuljax.train.lock import locked, try_lock
@@ -87,7 +87,7 @@ def evaluate_all(run: Planned, grid: Grid, stage: Stage = "both") -> None:
     pending = pending if stage == "both" else of_stage(pending, stage)
     if not pending:
         return
-    first = evaluations_of(run, grid)[0]
+    first, models = evaluations_of(run, grid)[0], Models()
     with measured([run], "evaluation"):
         for evaluation in pending:
             evaluation.folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def evaluate_all(run: Planned, grid: Grid, stage: Stage = "both") -> None:
                 heads = trained is not None and trained.model.monotonic.policy != "offline"
                 if evaluation == first and heads and evaluation.branch == "speech":
                     diagnose(evaluation)
-                evaluate(evaluation)
+                evaluate(evaluation, models)
 
 
 @contextmanager

@@ -257,9 +257,9 @@ class Streaming(Checked):
         return cls(**given)
 
 
-def load_run(directory: str | Path, checkpoint: Which = "best") -> "RunTranslator":
+def load_run(run: Run | str | Path, checkpoint: Which = "best") -> "RunTranslator":
     """Return the translator that a run has trained."""
-    run = open_run(directory)
+    run = run if isinstance(run, Run) else open_run(run)
     return RunTranslator(run, load_checkpoint(run, checkpoint))
 
 

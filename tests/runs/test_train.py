@@ -142,7 +142,7 @@ def test_a_live_evaluation_has_a_clock_which_runs_when_all_is_compiled(trained, 
 
 def test_a_sweep_has_a_curve(trained, capsys):
     chosen = Evaluation(run=trained, split="test", frames=8_000)
-    scores = evaluate_all(plan_evaluations(chosen, ("threshold=0.3,0.5",)))
+    scores = evaluate_all(*plan_evaluations(chosen, ("threshold=0.3,0.5",)))
     assert len(scores) == 2
     assert (trained / "eval" / "test-speech-streamed-p0.3" / "instances.log").exists()
     assert (trained / "eval" / "curve.png").exists()
