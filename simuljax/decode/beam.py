@@ -41,7 +41,8 @@ from simuljax.decode.greedy import (
     repeated,
     take_prefixes,
 )
-from simuljax.models.joint import Attempt, JointModel
+from simuljax.models.decoders import Attempt
+from simuljax.models.joint import JointModel
 from simuljax.nn.beam import BeamHypotheses, empty_beam, going_on, propose
 from simuljax.nn.layers import real
 from simuljax.text import EOS, Words

@@ -15,7 +15,8 @@ from jax import Array
 from simuljax.config.decoding import Decoding, Repetition
 from simuljax.decode.context import Context, Known
 from simuljax.decode.policies import Policy, Step
-from simuljax.models.joint import Attempt, JointModel, init_past
+from simuljax.models.decoders import Attempt, DecoderState
+from simuljax.models.joint import JointModel, init_past
 from simuljax.nn.attention import Past
 from simuljax.nn.layers import real
 from simuljax.nn.monotonic import Look, SourceProgress
@@ -186,11 +187,16 @@ def limit_of(progress: SourceProgress, room: int, decoding: Decoding) -> Array:
     return jnp.where(progress.lengths > 0, jnp.minimum(tokens, room), 0)
 
 
-def attempt(context: Context, prefix: Prefix, known: Known) -> Attempt:
-    """Return what would be written next; T = 1."""
-    state = LayerState(past=prefix.past, memory=known.memory, pointer=prefix.pointer)
-    given = (prefix.token[:, None], prefix.position, state, known.progress)
-    return context.apply(*given, context.control.selection, method="attempt")
+def attempt(context: Context, prefix: Prefix, known: Known, tokens: Array | None = None) -> Attempt:
+    """Return what would be written next; with `tokens` [B, T], after each of these."""
+    state = DecoderState(
+        position=prefix.position,
+        layers=LayerState(past=prefix.past, memory=known.memory, pointer=prefix.pointer),
+        progress=known.progress,
+        selection=context.control.selection,
+    )
+    tokens = prefix.token[:, None] if tokens is None else tokens
+    return context.apply(tokens, state, method="attempt")
 
 
 def _choose(logits: Array, prefix: Prefix, progress: SourceProgress, decoding: Decoding) -> Array:
@@ -344,11 +350,15 @@ def replay(context: Context, prefix: Prefix, tokens: Array, known: Known) -> Pre
 def _replay(context: Context, prefix: Prefix, tokens: Array, known: Known) -> Prefix:
     """Replay tokens [B, n], which are all that were written."""
     before = jnp.pad(tokens[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
-    nothing = jax.tree.map(lambda a: a[:, :, :0], prefix.past)
-    start = LayerState(past=nothing, memory=known.memory, pointer=jnp.zeros_like(prefix.pointer))
+    start = replace(
+        prefix,
+        past=jax.tree.map(lambda a: a[:, :, :0], prefix.past),
+        pointer=jnp.zeros_like(prefix.pointer),
+        position=jnp.zeros_like(prefix.position),
+    )
     selection = replace(context.control.selection, weights=False)  # none is needed
-    given = (before, jnp.zeros_like(prefix.position), start, known.progress, selection)
-    passed: Attempt = context.apply(*given, method="attempt")
+    context = replace(context, control=replace(context.control, selection=selection))
+    passed = attempt(context, start, known, before)
     last = jnp.maximum(prefix.position - 1, 0)[None, :, None, None]
     pointer = jnp.take_along_axis(passed.layers.look.pointer, last, 3)[..., 0]
 
