@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from simuljax.cache import enable_compilation_cache
-from simuljax.config.decoding import Decoding, Sentences, check_policy, without_effect
+from simuljax.config.decoding import Decoding, Sentences, Stammer, check_policy, without_effect
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import from_options, given_options, options_in, options_of
 from simuljax.decode.policies import Consensus, Policy, PolicyError
-from simuljax.decode.stammer import Stammer
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.bundled import DEFAULT, NAME, parts_of, target_language
 from simuljax.serve.cascade import RECOGNISING, check_translator

@@ -23,6 +23,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
 from simuljax.decode.reencoding import simulate_speech, simulate_text
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.eval import Record
 from simuljax.models.joint import JointModel
 from simuljax.serve.cascade import waiting
@@ -101,7 +102,7 @@ class RunSplit:
         found = []
         for tokens, n, delays, end in zip(*decoded, ends, strict=True):
             words, known = word_delays(translator.run, tokens[:n], delays[:n], end)
-            kept = self.chosen.stammer.begin().push(words)[1]
+            kept = RepetitionFilter(limits=self.chosen.stammer).push(words)[1]
             found.append([pair for pair in zip(kept, known, strict=True) if pair[0]])
         return found
 

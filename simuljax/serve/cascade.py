@@ -36,6 +36,7 @@ from simuljax.decode.reencoding import (
     padded,
     sizes_to,
 )
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.serve.bundled import bundle_of
 from simuljax.serve.run_translator import RunTranslator, Streaming
 from simuljax.serve.session import Backend, Rows, Session
@@ -121,7 +122,7 @@ class TextStream:
         self.reader, self.state = reader, reader.begin()
         self.pieces: list[int] = []
         self.words = WordStream.begin(reader.run.target)
-        self.unrepeated = reader.decoder.decoding.stammer.begin()
+        self.unrepeated = RepetitionFilter(limits=reader.decoder.decoding.stammer)
         self.pushed = 0  # words of the source
         self.last = ("", 0)  # the last of them, and the pieces before it
         self.ended = self.finished = False  # the source; the translation

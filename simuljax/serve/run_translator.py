@@ -22,7 +22,7 @@ from simuljax.decode.context import StreamLimits, StreamParams
 from simuljax.decode.greedy import Events
 from simuljax.decode.policies import PolicyError
 from simuljax.decode.reencoding import ReencodingDecoder, padded, padded_size, sizes_to
-from simuljax.decode.stammer import Stammer
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.decode.stream import Chunk, StreamingDecoder
 from simuljax.errors import unknown
 from simuljax.models.joint import JointModel
@@ -357,7 +357,8 @@ class RunTranslator(Translator):
 
     def text_of(self, tokens: jax.Array, length: jax.Array) -> str:
         """Return the text of a whole translation, without what it stammers."""
-        return Stammer().text(self.run.target.decode(np.asarray(tokens)[: int(length)].tolist()))
+        text = self.run.target.decode(np.asarray(tokens)[: int(length)].tolist())
+        return RepetitionFilter().text(text)
 
 
 def _beam(beam: int | Beam) -> Beam | None:

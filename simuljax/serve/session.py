@@ -25,6 +25,7 @@ import numpy as np
 from simuljax.audio import RATE, Incoming
 from simuljax.audio.segmentation import Segmenter
 from simuljax.config.decoding import Decoding
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.nn.subsampling import STRIDE
 from simuljax.text import EOS, WordStream
 
@@ -224,7 +225,7 @@ class ReadSession(Session):
         super().__init__(rate=rate)
         decoding = decoding or Decoding()
         self.blank, self.words, self.sentences = words, words, decoding.sentences
-        self.unrepeated = self.unrepeated_blank = decoding.stammer.begin()
+        self.unrepeated = self.unrepeated_blank = RepetitionFilter(limits=decoding.stammer)
         self.read, self.first = read, first or read
         self.most = max(1, most // read - 1) * read
         self.again = self.waiting  # to be read again

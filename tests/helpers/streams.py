@@ -29,7 +29,7 @@ from simuljax.config.model import SpeechConfig
 from simuljax.decode.context import StreamLimits
 from simuljax.decode.policies import History
 from simuljax.decode.reencoding import simulate_speech
-from simuljax.decode.stammer import Stammer
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.decode.stream import Chunk, StreamingDecoder
 from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count
@@ -425,7 +425,7 @@ def words_of(tokens: list[int], times: list[int], end: int) -> list[tuple[str, f
             groups[-1].append(token)
     timed = zip(groups, [*over, end], strict=True)
     texts = [(VOCABULARY.decode(group), at / 16) for group, at in timed]
-    kept = Stammer().begin().push(text for text, _ in texts)[1]
+    kept = RepetitionFilter().push(text for text, _ in texts)[1]
     return [(text, at) for text, (_, at) in zip(kept, texts, strict=True) if text]
 
 
