@@ -80,7 +80,7 @@ def beam_search(
         ends = further.last == EOS
         lives = going_on(ends, size)
         live = jax.tree.map(
-            lambda old, new: jnp.where(_as_axis(state.over, new.ndim), old, new),
+            lambda old, new: jnp.where(state.over.reshape(-1, *[1] * (new.ndim - 1)), old, new),
             state.live,
             further.take(lives),
         )
@@ -108,10 +108,6 @@ def beam_search(
         lengths=found.lengths * exists,
         notes=found.notes * exists[..., None],
     )
-
-
-def _as_axis(rows: Array, axes: int) -> Array:
-    return rows.reshape(-1, *[1] * (axes - 1))
 
 
 def _no_targets(context: Context, known: Known) -> tuple[Prefix, Written]:

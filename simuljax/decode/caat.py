@@ -75,14 +75,6 @@ class _Turn:
     count: Array  # int32 []: turns
 
 
-def init_candidates(model: JointModel, batch: int, room: int, size: int) -> Candidates:
-    """Return one empty hypothesis of each source, with room for K = size of `room` tokens."""
-    zeros = jnp.zeros((batch, size, room), jnp.int32)
-    past = init_past(model.config, batch * size, room)
-    split = jax.tree.map(lambda a: a.reshape(a.shape[0], batch, size, *a.shape[2:]), past)
-    return Candidates(texts=empty_beam(zeros, zeros), past=split)
-
-
 def search_group(context: Context, beam: Candidates, group: Group) -> Candidates:
     """Return the hypotheses after a group: `across` of them."""
     blocks = context.decoding.blocks
@@ -197,8 +189,14 @@ class Search:
 
 def init_search(model: JointModel, batch: int, room: int, decoding: Decoding) -> Search:
     """Return a search that has read nothing, with room for so many tokens."""
+    size = decoding.blocks.inside
+    zeros, past = (
+        jnp.zeros((batch, size, room), jnp.int32),
+        init_past(model.config, batch * size, room),
+    )
+    past = jax.tree.map(lambda a: a.reshape(a.shape[0], batch, size, *a.shape[2:]), past)
     return Search(
-        candidates=init_candidates(model, batch, room, decoding.blocks.inside),
+        candidates=Candidates(texts=empty_beam(zeros, zeros), past=past),
         written=nothing_written(batch, room),
         shown=jnp.zeros(batch, jnp.int32),
         groups=jnp.zeros(batch, jnp.int32),

@@ -152,7 +152,10 @@ def greedy_search(
     def turn(state: _Turn) -> _Turn:
         tried = attempt(context, state.prefix, known)
         token = _choose(tried.logits[:, 0], state.prefix, progress, decoding)
-        words = _count_words(context, state.prefix, token)
+        words = state.prefix.words
+        if words is not None:
+            assert context.control.words is not None
+            words = words.push(context.control.words.target, token)
         if policy is None:
             reads = _heads_read(context, tried.layers.look, progress)
         else:
@@ -224,14 +227,6 @@ def repeated(recent: Array, vocabulary: int, guard: Repetition) -> Array:
         again = jax.nn.one_hot(last[:, last.shape[1] - n], vocabulary, dtype=bool)
         forbidden |= periodic[:, None] & again
     return forbidden
-
-
-def _count_words(context: Context, prefix: Prefix, token: Array) -> WordCount | None:
-    """Return the count after one more token, where words are counted."""
-    if prefix.words is None:
-        return None
-    assert context.control.words is not None
-    return prefix.words.push(context.control.words.target, token)
 
 
 def _heads_read(context: Context, look: Look, progress: SourceProgress) -> Array:
