@@ -80,13 +80,6 @@ class Events:
     finished: Array  # bool [B]: nothing more will come
     more: Array  # bool [B]: more would have come; take another step, without samples if need be
 
-    def row(self, index: int) -> tuple[list[int], int, bool]:
-        """Return a stream's tokens, how far they reach, and True if it is over; on the host."""
-        count = int(self.written.lengths[index])
-        tokens = self.written.tokens[index, :count].tolist()
-        reach = max(self.written.reach[index, :count].tolist(), default=0)
-        return tokens, reach, bool(self.finished[index])
-
 
 @flax.struct.dataclass
 class Prefix:

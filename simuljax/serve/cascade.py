@@ -38,7 +38,7 @@ from simuljax.decode.reencoding import (
 )
 from simuljax.decode.stammer import RepetitionFilter
 from simuljax.serve.bundled import bundle_of
-from simuljax.serve.run_translator import RunTranslator, Streaming
+from simuljax.serve.run_translator import RunTranslator, Streaming, tokens_of
 from simuljax.serve.session import Backend, Rows, Session
 from simuljax.serve.translator import Translator
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
@@ -163,8 +163,9 @@ class TextStream:
         if self.finished:
             return []
         self.state, events = self.reader.read(self.state, self.pieces, ended=self.ended)
-        tokens, _, self.finished = events.row(0)
-        self.words, words = self.words.push([token for token in tokens if token != EOS])
+        written = tokens_of(0, events)
+        self.finished = written.finished
+        self.words, words = self.words.push([token for token in written.ids if token != EOS])
         words += self.words.finish() if self.finished else []
         self.unrepeated, kept = self.unrepeated.push(words)
         return [TextWord(text=word, delay=self.pushed) for word in kept if word]

@@ -71,10 +71,7 @@ class IncrementalRows(DeviceRows):
         while events[-1].more.any():
             events.append(self._advance({}))
         busy = np.any([each.written.lengths + each.finished for each in events], axis=0).tolist()
-        return {
-            row: _joined([each.row(row) for each in events]) if busy[row] else NOTHING
-            for row in reads
-        }
+        return {row: tokens_of(row, *events) if busy[row] else NOTHING for row in reads}
 
     def _advance(self, reads: Mapping[int, Read]) -> Events:
         sound = np.zeros((self.streams, self.backend.size), np.int16)
@@ -117,15 +114,19 @@ class ReencodingRows(DeviceRows):
                 sound[place, : lengths[place]] = self.sound[row]
                 rows[place], length[place], ended[place] = row, lengths[place], reads[row].ended
             events = self.advance(self.backend.read, rows, sound, length, ended)
-            written |= {row: _joined([events.row(place)]) for place, row in enumerate(due)}
+            written |= {row: tokens_of(place, events) for place, row in enumerate(due)}
         return written
 
 
-def _joined(parts: list[tuple[list[int], int, bool]]) -> Tokens:
-    ids, reach, finished = zip(*parts, strict=True)
-    return Tokens(
-        ids=[*itertools.chain.from_iterable(ids)], reach=max(reach), finished=any(finished)
-    )
+def tokens_of(row: int, *events: Events) -> Tokens:
+    """Return what a stream has written in these events, which are on the host."""
+    ids, reach, finished = [], 0, False
+    for each in events:
+        count = each.written.lengths[row]
+        ids += each.written.tokens[row, :count].tolist()
+        reach = max(reach, *each.written.reach[row, :count].tolist(), 0)
+        finished |= bool(each.finished[row])
+    return Tokens(ids=ids, reach=reach, finished=finished)
 
 
 Axes = tuple[int, ...]  # of every array of a state, in the order of jax.tree.leaves
