@@ -115,6 +115,9 @@ class ModelDecoder:
     decoding: Decoding = field(default_factory=Decoding)
     limits: StreamLimits = field(default_factory=StreamLimits)
 
+    def __post_init__(self) -> None:
+        check_policy(self.decoding.policy, self.model.config, self.branch)
+
     def params(
         self, variables: Any, statistics: Statistics | None = None, words: Words | None = None
     ) -> StreamParams:
@@ -122,7 +125,6 @@ class ModelDecoder:
 
         Speech has `statistics`; `words` serve policies that count them.
         """
-        check_policy(self.decoding.policy, self.model.config, self.branch)
         control = control_of(self.decoding, self.model.config.monotonic, words)
         cast = cast_weights(variables["params"], self.model.config.width.dtype)
         variables = {**variables, "params": cast}

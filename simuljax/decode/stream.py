@@ -22,7 +22,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from simuljax.audio import FeatureState, init_stream, normalise, stream_step
-from simuljax.config.decoding import check_policy
 from simuljax.decode.context import Context, Known, ModelDecoder, StreamParams
 from simuljax.decode.greedy import Events, Prefix, greedy_search, init_prefix, nothing_written
 from simuljax.decode.policies import PolicyError
@@ -68,12 +67,12 @@ class StreamingDecoder(ModelDecoder):
     """The step of one model. Its methods are pure: `jax.jit(decoder.step, donate_argnums=1)`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.features.dims != self.model.config.features:
             raise ValueError(
                 f"the model takes {self.model.config.features} features and these are "
                 f"{self.features.dims}: use those it was trained on"
             )
-        check_policy(self.decoding.policy, self.model.config)
         if self.decoding.policy is not None and not self.decoding.policy.is_incremental:
             raise PolicyError(
                 f"{self.decoding.policy} needs all of the sound at every READ, which a streaming "

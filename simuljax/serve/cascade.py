@@ -77,10 +77,9 @@ class TextReader:
         chosen = text_settings(overrides, run)
         self.run, self.most = run, chosen.limits.states
         pieces_of_word(run.source, "", is_first=True)  # refuses a vocabulary without words
-        self.decoder = ReencodingDecoder(
-            branch="text", model=translator.network, decoding=chosen.decoding, limits=chosen.limits
-        )
+        how: dict[str, Any] = {"decoding": chosen.decoding, "limits": chosen.limits}
         try:
+            self.decoder = ReencodingDecoder(branch="text", model=translator.network, **how)
             self.params = self.decoder.params(translator.variables, words=translator.words)
         except PolicyError as error:
             raise RunError(f"{run.directory}: {error}") from None
