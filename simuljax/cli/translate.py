@@ -17,8 +17,7 @@ from simuljax.decode.policies import Consensus, Policy, PolicyError
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.bundled import DEFAULT, NAME, parts_of, target_language
 from simuljax.serve.cascade import RECOGNISING, check_translator
-from simuljax.serve.live import LiveOptions, check_options, check_source, load_stream
-from simuljax.serve.live import run as run_live
+from simuljax.serve.live import LiveOptions, check_options, check_source, load_stream, run_live
 from simuljax.serve.pipeline import LiveError, input_devices
 from simuljax.serve.translator import is_whisper, load_parts
 from simuljax.serve.whisper import WhisperStreaming

@@ -22,6 +22,7 @@ from simuljax.config.experiment import Budget
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
+from simuljax.decode.greedy import Written
 from simuljax.decode.reencoding import simulate_speech, simulate_text
 from simuljax.decode.stammer import RepetitionFilter
 from simuljax.eval import Record
@@ -32,7 +33,6 @@ from simuljax.text import EOS, WordStream
 from simuljax.text.words import read_by_words
 from simuljax.train.run import Run
 
-Decoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # tokens, their number, the delay of each
 Timed = list[tuple[str, float]]  # words and their delays
 
 
@@ -75,9 +75,9 @@ class RunSplit:
         written = self._words(self.translator, decoded, ends)
         if self.then is None:
             return written
-        for i, (tokens, n, delays) in enumerate(zip(*decoded, strict=True)):
-            if n and tokens[n - 1] == EOS:  # a transcript ends there, or else with the speech
-                ends[i] = float(delays[n - 1])
+        for i, n in enumerate(decoded.lengths):
+            if n and decoded.tokens[i, n - 1] == EOS:  # it ends there, or else with the speech
+                ends[i] = float(decoded.delays[i, n - 1])
         return self._translate_words(self.then, written, ends, batch)
 
     def _translate_words(
@@ -96,11 +96,12 @@ class RunSplit:
         return found
 
     def _words(
-        self, translator: RunTranslator, decoded: Decoded, ends: Sequence[float]
+        self, translator: RunTranslator, decoded: Written, ends: Sequence[float]
     ) -> list[Timed]:
         """Return the words that may be written, and their delays."""
         found = []
-        for tokens, n, delays, end in zip(*decoded, ends, strict=True):
+        rows = zip(decoded.tokens, decoded.lengths, decoded.delays, ends, strict=True)
+        for tokens, n, delays, end in rows:
             words, known = word_delays(translator.run, tokens[:n], delays[:n], end)
             kept = RepetitionFilter(limits=self.chosen.stammer).push(words)[1]
             found.append([pair for pair in zip(kept, known, strict=True) if pair[0]])
@@ -152,8 +153,8 @@ def open_examples(run: Run, chosen: Evaluation) -> Examples:
 
 def decode_batch(
     translator: RunTranslator, batch: Batch, texts: Sequence[str], chosen: Evaluation
-) -> Decoded:
-    """Return tokens, their number, and the source read when each was written (ms, or words)."""
+) -> Written:
+    """Return tokens, on the host; delays count what was read of the source: ms, or words."""
     run, variables = translator.run, translator.variables
     model = JointModel(run.model.with_step(chosen.predecision_ms))
     decoding, streamed = chosen.decoding(), chosen.mode == "streamed"
@@ -181,7 +182,7 @@ def decode_batch(
             end = batch.audio_length * 1000 / RATE
     if end is not None:
         done = replace(done, delays=jnp.broadcast_to(jnp.asarray(end)[:, None], done.tokens.shape))
-    return jax.device_get((done.tokens, done.lengths, done.delays))
+    return jax.device_get(done)
 
 
 def word_delays(

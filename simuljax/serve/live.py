@@ -233,7 +233,7 @@ def load_stream(
     return stream
 
 
-def run(
+def run_live(
     options: LiveOptions, load: Callable[[], Stream], settings: WhisperStreaming | None = None
 ) -> None:
     """Translate the source to its end; write the outputs even if an error or Ctrl-C comes first.
