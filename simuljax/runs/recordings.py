@@ -159,14 +159,8 @@ def _read_joined(parts: Sequence[Spoken], pause_ms: int) -> np.ndarray:
 
 def stream_settings(chosen: Evaluation) -> dict[str, Any]:
     """Return the settings of a stream that an evaluation gives; the model has the others."""
-    given = {
-        "policy": chosen.policy,
-        "read_ms": chosen.read_ms,
-        "task": chosen.task,
-        "language": chosen.language,
-        "stammer": chosen.stammer,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    names = ("policy", "read_ms", "task", "language", "stammer")
+    return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 
 def open_recordings(corpus: Path, split: str) -> list[Spoken]:
@@ -194,8 +188,7 @@ def open_recordings(corpus: Path, split: str) -> list[Spoken]:
 
 
 def _stored(split: Split, index: int) -> np.ndarray:
-    (example,) = split.source.__getitems__([index])
-    return example["audio"]
+    return split.source[index]["audio"]
 
 
 def _read_clip(clip: Clip) -> np.ndarray:
