@@ -15,9 +15,9 @@ from simuljax.config.fields import ConfigError, from_json, to_json
 from simuljax.config.loading import load_module
 from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.config.training import Objective, Training
-from simuljax.decode import simulate
+from simuljax.decode import reencoding
 from simuljax.decode.policies import Policy, PolicyError, policy_class
-from simuljax.decode.simulate import simulate_speech, usual_listening
+from simuljax.decode.reencoding import simulate_speech
 from simuljax.losses import Term
 from simuljax.models.parameters import by_path
 from simuljax.train.loop import TrainingRun, alike, fit
@@ -51,10 +51,10 @@ def patient(share: float) -> Policy:
 
 def simulated(speaker, material, policy):
     decoding = models.changed(DECODING, policy=policy)
-    listening = usual_listening(decoding, STEP_MS, filterbank=HEARD.filterbank)
     given = (material.features[material.ended], material.amounts[material.ended])
     given = (speaker.network, speaker.variables, *given)
-    return jax.device_get(simulate_speech(*given, decoding=decoding, listening=listening))
+    how = {"decoding": decoding, "filterbank": HEARD.filterbank}
+    return jax.device_get(simulate_speech(*given, **how))
 
 
 def test_the_class_of_a_policy_is_one_class_and_has_its_own_options():
@@ -71,7 +71,7 @@ def test_the_class_of_a_policy_is_one_class_and_has_its_own_options():
 def test_a_policy_streams_live_and_is_simulated_and_swept(speaker, material):
     """Words of a stream are those of the batch; another share compiles nothing, and differs."""
     found = []
-    before = models.compilations(simulate._speech)
+    before = models.compilations(reencoding._speech)
     for share in (0.1, 0.8):
         policy = patient(share)
         done = simulated(speaker, material, policy)
@@ -83,7 +83,7 @@ def test_a_policy_streams_live_and_is_simulated_and_swept(speaker, material):
             if len(recording) % (STEP_MS * 16):
                 assert said.tokens == done.tokens[row, : done.lengths[row]].tolist()
         found.append(done)
-    assert models.compilations(simulate._speech) == before + 1
+    assert models.compilations(reencoding._speech) == before + 1
     means = [done.delays.sum() / done.lengths.sum() for done in found]
     assert means[0] < means[1], means
 

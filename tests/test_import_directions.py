@@ -26,13 +26,11 @@ STANDS_ON = {
     "simuljax.cache": (),
     "simuljax.losses": ("simuljax.ops", "simuljax.config.loading"),
     "simuljax.decode.policies": ("simuljax.config.loading", "simuljax.config.segmentation"),
-    "simuljax.decode.stammer": ("simuljax.config.fields",),
     "simuljax.config": (  # declarations of everything that is chosen
         "simuljax.audio",
         "simuljax.text",
         "simuljax.losses",
         "simuljax.decode.policies",
-        "simuljax.decode.stammer",
         "simuljax.config.model",
     ),
     "simuljax.nn": ("simuljax.ops", "simuljax.config.model"),

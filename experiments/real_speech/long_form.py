@@ -25,7 +25,7 @@ from simuljax.audio import RATE
 from simuljax.audio.segmentation import Segmenter
 from simuljax.config.fields import write_json
 from simuljax.config.segmentation import Segmentation
-from simuljax.decode.stammer import Stammer
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.demo.corpus import LittlePhrasebook
 from simuljax.eval import read_records
 from simuljax.eval.long_form import Segment, score_longform
@@ -59,7 +59,7 @@ def main(run: tyro.conf.Positional[Path], to: Path, minutes: float = 60.0, pause
         "sentences_ended": sum(map(ends_sentence, record.prediction.split())),
         "sentences_without_words": scores["skipped"],
         "words": len(record.delays),
-        "stammers": Stammer().text(record.prediction) != record.prediction,
+        "stammers": RepetitionFilter().text(record.prediction) != record.prediction,
         "wall_s": wall_s,
         "memory_mb": {"first": after[0], "last": after[-1], "most": max(after)},
         "scores": scores,

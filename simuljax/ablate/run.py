@@ -33,7 +33,7 @@ from simuljax.ablate.worker import work
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError
 from simuljax.errors import ChoiceError
-from simuljax.runs.evaluate import check_data, corpus_of
+from simuljax.runs.evaluate import Models, check_data, corpus_of
 from simuljax.train.lock import is_locked
 from simuljax.train.run_log import duration
 
@@ -120,7 +120,7 @@ def check_all_data(runs: Sequence[Planned]) -> None:
             own = run.experiment.data.directory
             check_used_data(run.directory, run.experiment.data.tables())
         for evaluation in run.evaluations:
-            check_data(evaluation, own or corpus_of(evaluation))
+            check_data(evaluation, own or corpus_of(evaluation, Models()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from simuljax.ablate.grid import FAILED, Grid, Planned, Stage
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, read_object, write_json
 from simuljax.runs.diagnosis import diagnose
-from simuljax.runs.evaluate import evaluate
+from simuljax.runs.evaluate import Models, evaluate
 from simuljax.runs.train import compile_together, train
 from simuljax.train.lock import locked, try_lock
 
@@ -80,6 +80,7 @@ def evaluate_pending(run: Planned, stage: Stage) -> None:
     if not pending:
         return
     heads = isinstance(held, Experiment) and held.model.monotonic.policy != "offline"
+    models = Models()
     with measured([run], "evaluation"):
         for evaluation in pending:
             evaluation.folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,7 @@ def evaluate_pending(run: Planned, stage: Stage) -> None:
                     continue
                 if heads and evaluation == run.evaluations[0] and evaluation.branch == "speech":
                     diagnose(evaluation)
-                evaluate(evaluation)
+                evaluate(evaluation, models)
 
 
 @contextmanager

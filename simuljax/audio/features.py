@@ -175,6 +175,9 @@ def features_of(
     return normalise(extract(samples, features), statistics)
 
 
+extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
+
+
 def save_features(path: str | Path, record: FeatureRecord) -> None:
     """Write the file atomically."""
     mean, std = record.statistics.mean, record.statistics.std

@@ -28,6 +28,6 @@ def evaluate_command(
 
     def command() -> None:
         enable_compilation_cache()
-        evaluate_all(planned)
+        evaluate_all(*planned)
 
     return command

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simuljax.cli.translate import RunOptions, WhisperOptions, translate_command
+from simuljax.cli.translate import RunOptions, WhisperOptions, whisper_command
 from simuljax.config.decoding import PolicyConfig
 from simuljax.config.fields import setting
 from simuljax.decode.policies import POLICIES, Consensus, Policy
-from simuljax.serve.live import LiveOptions, check_sound_file, check_source
-from simuljax.serve.pipeline import LiveError
+from simuljax.serve.live import LiveOptions, check_source
+from simuljax.serve.pipeline import LiveError, input_devices
 from simuljax.serve.translator import is_whisper
 
 _WEIGHTS = """\
@@ -43,12 +43,11 @@ def interpret_command(
         decoding: When to commit words.
         model: Whisper's weights: .pt, safetensors or ggml.
     """
-    if not live.devices:
-        check_source(live)
-        check_sound_file(live)
-        if model is None:
-            raise LiveError(f"give the model with --model. {_WEIGHTS}")
-        if not is_whisper(model):
-            raise LiveError(f"there are no weights at {model}. {_WEIGHTS}")
-    run = RunOptions(policy=decoding.policy)
-    return translate_command(model=model, live=live, run=run, whisper=whisper)
+    if live.devices:
+        return lambda: print(input_devices())
+    check_source(live)
+    if model is None:
+        raise LiveError(f"give the model with --model. {_WEIGHTS}")
+    if not is_whisper(model):
+        raise LiveError(f"there are no weights at {model}. {_WEIGHTS}")
+    return whisper_command([model], live, whisper, RunOptions(policy=decoding.policy), {})

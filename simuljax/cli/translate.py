@@ -1,33 +1,30 @@
 """The command `simuljax translate`: live translation with any model."""
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from simuljax.cache import announce_compilation, enable_compilation_cache, show_status
-from simuljax.config.decoding import Decoding, Sentences, check_policy, without_effect
+from simuljax.cache import enable_compilation_cache
+from simuljax.config.decoding import Decoding, Sentences, Stammer, check_policy, without_effect
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import from_options, given_options, options_in, options_of
 from simuljax.decode.policies import Consensus, Policy, PolicyError
-from simuljax.decode.stammer import Stammer
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.bundled import DEFAULT, NAME, parts_of, target_language
 from simuljax.serve.cascade import RECOGNISING, check_translator
-from simuljax.serve.live import LiveOptions, check_options, check_sound_file, check_source
-from simuljax.serve.live import run as run_live
+from simuljax.serve.live import LiveOptions, check_options, check_source, load_stream, run_live
 from simuljax.serve.pipeline import LiveError, input_devices
-from simuljax.serve.translator import Stream, is_whisper, load
-from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
+from simuljax.serve.translator import is_whisper, load_parts
+from simuljax.serve.whisper import WhisperStreaming
 from simuljax.train.run import RunError, open_run
 
 # What --offline goes with; the other options are about streams.
 _OFFLINE = ["audio", "to", "offline", "checkpoint", "spoken", "dtype", "beam", "length_penalty"]
-_RUN_COMPILATION_S, _LAYER_COMPILATION_S = 20.0, 8.0  # on two cores; per layer of Whisper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +80,11 @@ def translate_command(
     if model is None or (live.audio is None and not live.mic and not _is_model(model)):
         live = live if model is None else replace(live, audio=str(model))
         model = Path(DEFAULT)
-        check_sound_file(live)
     check_source(live)
     parts = parts_of(model)
     for part in parts:
         if not part.exists():
             raise LiveError(f"there is no model {part}")
-    model = model if len(parts) > 1 else parts[0]
     if run.offline and live.is_live:
         raise LiveError("--offline translates a whole file: give a sound file")
     if run.offline:
@@ -101,15 +96,15 @@ def translate_command(
         raise LiveError("--then-k is for live translation with a cascade, ASR+MT: leave it out")
     settings: dict[str, Any] = {} if then_k is None else {"translating": {"k": then_k}}
     if is_whisper(parts[0]):
-        return _whisper_command(model, live, whisper, run, settings)
+        return whisper_command(parts, live, whisper, run, settings)
     _refuse(f"is for Whisper models; {model} is a run", whisper)
-    live = replace(live, to=live.to or target_language(model))
+    live = replace(live, to=live.to or target_language(parts[-1]))
     opened = open_run(parts[0])  # a cascade streams as its recogniser does
     if not run.offline:
-        check_run(model, run, opened.model)
+        check_run(parts[0], run, opened.model)
         settings["decoding"] = with_stored(run, opened.decoding).decoding()
-    check_options(live, parts[0])
-    return _command(model, live, run, functools.partial(load, model, run.checkpoint), settings)
+    load_model = functools.partial(load_parts, [opened, *parts[1:]], run.checkpoint)
+    return _command(parts, live, run, load_model, settings)
 
 
 def _is_model(given: Path) -> bool:
@@ -153,15 +148,16 @@ def check_run(run: Path, options: RunOptions, model: ModelConfig) -> None:
         raise RunError(f"{run}: {_option(name)} would change nothing: it {why}; leave it out")
 
 
-def _whisper_command(
-    model: Path,
+def whisper_command(
+    parts: Sequence[Path],
     live: LiveOptions,
     whisper: WhisperOptions,
     run: RunOptions,
     stream: dict[str, Any],
 ) -> Callable[[], None]:
     """Check the options; return the translation with Whisper, or of what it recognises."""
-    first, *then = parts_of(model)
+    first, *then = parts
+    opened: list[Any] = [first]
     allowed = {"policy", "offline", "beam", *options_of(Stammer)}
     allowed |= {"checkpoint"} if then else set() if run.policy else {"threshold"}
     allowed |= set() if run.policy is None else {*options_of(type(run.policy))}
@@ -172,15 +168,15 @@ def _whisper_command(
     if then:
         usual = replace(RECOGNISING, policy=run.policy or RECOGNISING.policy)
         settings, to = _with_options(usual, live, whisper), live.to or target_language(then[0])
-        check_translator(open_run(then[0]))
+        opened.append(open_run(then[0]))
+        check_translator(opened[1])
     else:
         policy = run.policy or Consensus(threshold=run.threshold)
         to, settings = whisper_settings(live, whisper, policy)
     settings, live = replace(settings, stammer=run.stammer), replace(live, to=to)
-    check_options(live, first)
     how = {"settings": settings, "dtype": whisper.dtype}
-    loaded = functools.partial(load, model, run.checkpoint, **how)
-    return _command(model, live, run, loaded, stream, None if then else settings)
+    load_model = functools.partial(load_parts, opened, run.checkpoint, **how)
+    return _command(parts, live, run, load_model, stream, None if then else settings)
 
 
 def whisper_settings(
@@ -223,7 +219,7 @@ def _language(option: str, given: str) -> str:
 
 
 def _command(
-    model: Path,
+    parts: Sequence[Path],
     live: LiveOptions,
     run: RunOptions,
     load_model: Callable[[], Any],
@@ -231,28 +227,14 @@ def _command(
     keys: WhisperStreaming | None = None,
 ) -> Callable[[], None]:
     """Return the translation of the whole file, or live; `keys` change settings of Whisper."""
-
-    def load_stream() -> Stream:
-        show_status(f"loading {' and '.join(part.name for part in parts_of(model))} ...")
-        translator = load_model()
-        recogniser = getattr(translator, "recogniser", translator)  # of a cascade
-        is_whisper = isinstance(recogniser, WhisperTranslator)
-        name, about_s = str(model.resolve()), _RUN_COMPILATION_S
-        if is_whisper:
-            config = recogniser.whisper.config
-            name = f"{translator.name} {config.dtype} {recogniser.settings.padding}"
-            about_s = _LAYER_COMPILATION_S * config.dimensions.text_layers
-        with announce_compilation(name, about_s=about_s):
-            stream = translator.stream(**settings)
-            if is_whisper or live.source_pace == "real":  # a file can wait, and may need less
-                stream.backend.compile(1)
-        return stream
+    check_options(live, parts[0])
 
     def command() -> None:
         enable_compilation_cache()
         if run.offline:
             print(load_model().translate(str(live.audio), beam=run.beam or 1).strip())
         else:
-            run_live(live, load_stream, keys)
+            load = functools.partial(load_stream, parts, load_model, settings, live.source_pace)
+            run_live(live, load, keys)
 
     return command

@@ -7,11 +7,10 @@ from simuljax.config.fields import Checked, ConfigError, check, setting, setting
 from simuljax.config.model import ModelConfig, PreDecision
 from simuljax.config.segmentation import Segmentation
 from simuljax.decode.policies import POLICIES, Policy, PolicyError
-from simuljax.decode.stammer import Stammer
 
 Gather = Literal["any", "majority", "mean"]
 Branch = Literal["speech", "text"]
-Source = Literal["live", "whole"]
+Arrival = Literal["live", "whole"]
 Sentences = Literal["one", "many", "pauses"]
 
 
@@ -38,7 +37,7 @@ class LengthLimit(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repetition:
+class Repetition(Checked):
     """A limit of the search: a phrase of 1 to `longest` tokens may stand `times` times in a row.
 
     The search takes the best other token. `Stammer` is about words that may be committed.
@@ -55,13 +54,30 @@ class Repetition:
         low=1,
     )
 
-    def __post_init__(self) -> None:
-        check(self)
-
     @property
     def window(self) -> int:
         """Return how many tokens back a repetition reaches."""
         return self.longest * (self.times + 1) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stammer(Checked):
+    """The most that a text may repeat itself; what goes beyond is not written."""
+
+    times: int = setting(
+        2,
+        help="Times that a phrase may be written in a row, and once more a part of a word; 0: any.",
+        label="stammer{}",
+        option="stammer_times",
+        low=0,
+    )
+    words: int = setting(
+        12,
+        help="Words of the longest phrase that counts.",
+        label="stammerwords{}",
+        option="stammer_words",
+        low=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +219,15 @@ class Decoding(PolicyConfig):
         """Return the decoding alone, of a class that adds other fields."""
         return Decoding(**{field.name: getattr(self, field.name) for field in fields(Decoding)})
 
+    def reads_ms(self, step_ms: int) -> tuple[int, int]:
+        """Return the speech to the first READ and to every other; `step_ms` is that to a decision.
+
+        A policy may want READs of its own size.
+        """
+        policy = self.policy
+        size = self.read_ms or (policy.read_ms if policy else None) or step_ms
+        return (policy.first_read_ms if policy else None) or size, size
+
     def fixed(self) -> "Decoding":
         """Return the choices that are compiled in; numbers that a sweep varies are arrays."""
         policy = None if self.policy is None else self.policy.template()
@@ -215,7 +240,7 @@ class Decoding(PolicyConfig):
 
 
 def properties(
-    decoding: Decoding, model: ModelConfig, source: Source = "live", branch: Branch = "speech"
+    decoding: Decoding, model: ModelConfig, source: Arrival = "live", branch: Branch = "speech"
 ) -> set[str]:
     """Return what `applies` of a field can ask for and these have."""
     own, live, by_itself = model.monotonic.policy, source == "live", decoding.policy is None
@@ -246,7 +271,7 @@ def properties(
 
 
 def without_effect(
-    decoding: Decoding, model: ModelConfig, *, source: Source = "live", branch: Branch = "speech"
+    decoding: Decoding, model: ModelConfig, *, source: Arrival = "live", branch: Branch = "speech"
 ) -> dict[str, str]:
     """Return the fields that are not the default and yet change nothing, with the reason."""
     has, usual = properties(decoding, model, source, branch), Decoding()

@@ -254,6 +254,12 @@ class ModelConfig(Checked):
                 "'offline' (it has no monotonic heads)"
             )
 
+    def with_step(self, predecision_ms: int | None) -> "ModelConfig":
+        """Return the model with another step between decisions, if one is given."""
+        if predecision_ms is None:
+            return self
+        return replace(self, predecision=replace(self.predecision, step_ms=predecision_ms))
+
     @property
     def width_of_decoder(self) -> Width:
         own = self.decoder_width

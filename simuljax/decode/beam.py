@@ -28,21 +28,23 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from simuljax.config.decoding import Beam, Decoding
-from simuljax.decode.greedy import Written, greedy_search, limit_of, nothing_written, repeated
-from simuljax.decode.state import (
-    Context,
-    Known,
+from simuljax.decode.context import Context, Known, context_of, encode_speech, encode_text
+from simuljax.decode.greedy import (
     Prefix,
+    Written,
     attempt,
     commit,
-    context_of,
-    encode_speech,
-    encode_text,
+    greedy_search,
     init_prefix,
+    limit_of,
+    nothing_written,
+    repeated,
     take_prefixes,
 )
-from simuljax.models.joint import Attempt, JointModel
+from simuljax.models.decoders import Attempt
+from simuljax.models.joint import JointModel
 from simuljax.nn.beam import BeamHypotheses, empty_beam, going_on, propose
+from simuljax.nn.layers import real
 from simuljax.text import EOS, Words
 
 
@@ -63,9 +65,9 @@ def beam_search(
     by its length; a prefix that is finished stays as it is.
     """
     size, decoding = beam.size, context.decoding
-    room = decoding.limit.of(known.size) if start is None else start[0].room
-    limit = limit_of(known.progress, room, decoding)
-    lengths = np.maximum(np.arange(room + 1), 1).astype(np.float64)
+    prefix, written = start or _no_targets(context, known)
+    limit = limit_of(known.progress, prefix.room, decoding)
+    lengths = np.maximum(np.arange(prefix.room + 1), 1).astype(np.float64)
     divisors = jnp.asarray(lengths**beam.length_penalty, jnp.float32)
     sources = Known(  # every source K times, once for each of its hypotheses
         memory=jax.tree.map(lambda a: jnp.repeat(a, size, 1), known.memory),
@@ -78,7 +80,7 @@ def beam_search(
         ends = further.last == EOS
         lives = going_on(ends, size)
         live = jax.tree.map(
-            lambda old, new: jnp.where(_as_axis(state.over, new.ndim), old, new),
+            lambda old, new: jnp.where(state.over.reshape(-1, *[1] * (new.ndim - 1)), old, new),
             state.live,
             further.take(lives),
         )
@@ -88,7 +90,15 @@ def beam_search(
         prefix = _follow(state.prefix, tried, jnp.take_along_axis(parent, lives, 1), live)
         return _Turn(prefix=prefix, live=live, ended=ended, over=over)
 
-    first = _begin(context, known.batch, room, size, limit, start)
+    given = (written.tokens, written.reach, written.lengths)
+    tokens, notes, begun = (jnp.repeat(a[:, None], size, 1) for a in given)
+    live = replace(empty_beam(tokens, notes), lengths=begun)
+    first = _Turn(
+        prefix=take_prefixes(prefix, jnp.repeat(jnp.arange(known.batch), size)),
+        live=live,
+        ended=live.only(jnp.zeros((known.batch, size), bool)),
+        over=prefix.finished | (written.lengths >= limit),
+    )
     last = jax.lax.while_loop(lambda state: ~state.over.all(), turn, first)
     found = last.ended.join(last.live).existing(size)
     exists = found.log_prob > -jnp.inf
@@ -100,34 +110,10 @@ def beam_search(
     )
 
 
-def _as_axis(rows: Array, axes: int) -> Array:
-    return rows.reshape(-1, *[1] * (axes - 1))
-
-
-def _begin(
-    context: Context,
-    batch: int,
-    room: int,
-    size: int,
-    limit: Array,
-    start: tuple[Prefix, Written] | None,
-) -> _Turn:
-    """Begin with one hypothesis of each source: nothing, or what has been written."""
-    zeros = jnp.zeros((batch, size, room), jnp.int32)
-    live = empty_beam(zeros, zeros)
-    ended = live.only(jnp.zeros((batch, size), bool))
-    if start is None:
-        prefix = init_prefix(context.model, batch * size, room, context.decoding)
-        return _Turn(prefix=prefix, live=live, ended=ended, over=limit == 0)
-    prefix, written = start
-    given = (written.tokens, written.count, written.reach)
-    tokens, lengths, notes = (jnp.repeat(a[:, None], size, 1) for a in given)
-    return _Turn(
-        prefix=take_prefixes(prefix, jnp.repeat(jnp.arange(batch), size)),
-        live=replace(live, tokens=tokens, lengths=lengths, notes=notes),
-        ended=ended,
-        over=prefix.finished | (written.count >= limit),
-    )
+def _no_targets(context: Context, known: Known) -> tuple[Prefix, Written]:
+    """Return targets of which nothing is written, with room for as many as a source allows."""
+    batch, room = known.batch, context.decoding.limit.of(known.size)
+    return init_prefix(context.model, batch, room, context.decoding), nothing_written(batch, room)
 
 
 def _continue(state: _Turn, tried: Attempt, decoding: Decoding) -> tuple[BeamHypotheses, Array]:
@@ -174,15 +160,6 @@ def _follow(prefix: Prefix, tried: Attempt, parent: Array, live: BeamHypotheses)
     return commit(take_prefixes(prefix, rows), tried, live.last.reshape(-1), everywhere, everywhere)
 
 
-@flax.struct.dataclass
-class Translation:
-    """Tokens and their delays; 0 beyond the lengths, which count end-of-sentence."""
-
-    tokens: Array  # int32 [B, N]
-    lengths: Array  # int32 [B]; without end-of-sentence where the limit came first
-    delays: Array  # int32 [B, N]: encoder states that the furthest head attends to
-
-
 def translate_speech(
     model: JointModel,
     variables: Any,
@@ -193,7 +170,7 @@ def translate_speech(
     decoding: Decoding | None = None,
     beam: Beam | None = None,
     words: Words | None = None,
-) -> Translation:
+) -> Written:
     """Return the best tokens for normalised features [B, F, D] of `frames` [B] real frames.
 
     `variables` are those of `model.apply`: {"params": ...} and BatchNorm's statistics, if any.
@@ -212,31 +189,38 @@ def translate_text(
     *,
     decoding: Decoding | None = None,
     beam: Beam | None = None,
-) -> Translation:
+) -> Written:
     """Return the best tokens for transcripts [B, L], end-of-sentence included."""
     context = context_of(model, variables, replace(decoding or Decoding(), policy=None))
     return _text(context, beam, tokens, jnp.asarray(lengths))
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _speech(context: Context, beam: Beam | None, features, frames, labels) -> Translation:
+def _speech(context: Context, beam: Beam | None, features, frames, labels) -> Written:
     known = encode_speech(context, features, frames, jnp.ones(frames.shape, bool), labels)
-    return write_whole(context, beam, known)
+    return write_whole(context, beam, known)[1]
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _text(context: Context, beam: Beam | None, tokens, lengths) -> Translation:
+def _text(context: Context, beam: Beam | None, tokens, lengths) -> Written:
     known = encode_text(context, tokens, lengths, jnp.ones(lengths.shape, bool))
-    return write_whole(context, beam, known)
+    return write_whole(context, beam, known)[1]
 
 
-def write_whole(context: Context, beam: Beam | None, known: Known) -> Translation:
-    """Return the best tokens for sources that have ended."""
-    if beam is not None:
-        found = jax.tree.map(lambda a: a[:, 0], beam_search(context, known, beam))
-        return Translation(tokens=found.tokens, lengths=found.lengths, delays=found.notes)
-    batch, room = known.batch, context.decoding.limit.of(known.size)
-    prefix = init_prefix(context.model, batch, room, context.decoding)
-    given = (prefix, nothing_written(batch, room), known)
-    _, written = greedy_search(context, *given, delay=known.progress.lengths)
-    return Translation(tokens=written.tokens, lengths=written.count, delays=written.reach)
+def write_whole(
+    context: Context,
+    beam: Beam | None,
+    known: Known,
+    start: tuple[Prefix, Written] | None = None,
+    delay: Array | None = None,
+) -> tuple[Prefix, Written]:
+    """Write sources that have ended, from the start on: greedily, or with the best of a beam."""
+    prefix, written = start or _no_targets(context, known)
+    delay = known.progress.lengths if delay is None else delay
+    if beam is None:
+        return greedy_search(context, prefix, written, known, delay=delay)
+    best = jax.tree.map(lambda a: a[:, 0], beam_search(context, known, beam, (prefix, written)))
+    is_new = real(best.lengths, prefix.room) & ~real(written.lengths, prefix.room)
+    delays = jnp.where(is_new, delay[:, None], written.delays)
+    written = Written(tokens=best.tokens, lengths=best.lengths, reach=best.notes, delays=delays)
+    return replace(prefix, finished=jnp.ones_like(prefix.finished)), written

@@ -2,7 +2,7 @@
 
 A group is searched once all of its states are there, and what all hypotheses agree on after it is
 committed: with one across, all of it. So what is written does not depend on how the sound is cut
-into READs, and a batch of whole sources needs no READs at all (`simuljax.decode.simulate`): a
+into READs, and a batch of whole sources needs no READs at all (`simulate_groups`): a
 token's delay is that of the first READ after which its group is complete. As an offline model, with
 all of the source in sight from the start, CAAT decodes like any other: `simuljax.decode.beam`.
 
@@ -18,6 +18,7 @@ Equal texts are one hypothesis with the sum of their probabilities: ways to one 
 That needs more than one across, since a text follows from another in one way only.
 """
 
+import functools
 from dataclasses import dataclass, replace
 
 import flax.struct
@@ -25,18 +26,26 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from simuljax.audio import Filterbank
+from simuljax.audio import Filterbank, frame_count
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import ModelConfig
-from simuljax.decode.greedy import Written, limit_of, nothing_written, repeated
-from simuljax.decode.state import Context, Known, recent_of
-from simuljax.decode.stream import Events, StreamingDecoder, StreamState
+from simuljax.decode.context import Context, Known, encode_speech
+from simuljax.decode.greedy import (
+    Events,
+    Written,
+    limit_of,
+    nothing_written,
+    recent_of,
+    repeated,
+)
+from simuljax.decode.stream import StreamingDecoder, StreamState
 from simuljax.models.caat import BLANK
 from simuljax.models.joint import JointModel, init_past
 from simuljax.models.streaming import frames_before
 from simuljax.nn.attention import Past
 from simuljax.nn.beam import BeamHypotheses, empty_beam
 from simuljax.nn.monotonic import Memory
+from simuljax.nn.subsampling import state_count
 from simuljax.text import EOS
 
 
@@ -64,14 +73,6 @@ class _Turn:
     beam: Candidates
     rests: Array  # bool [B, K]
     count: Array  # int32 []: turns
-
-
-def init_candidates(model: JointModel, batch: int, room: int, size: int) -> Candidates:
-    """Return one empty hypothesis of each source, with room for K = size of `room` tokens."""
-    zeros = jnp.zeros((batch, size, room), jnp.int32)
-    past = init_past(model.config, batch * size, room)
-    split = jax.tree.map(lambda a: a.reshape(a.shape[0], batch, size, *a.shape[2:]), past)
-    return Candidates(texts=empty_beam(zeros, zeros), past=split)
 
 
 def search_group(context: Context, beam: Candidates, group: Group) -> Candidates:
@@ -188,8 +189,14 @@ class Search:
 
 def init_search(model: JointModel, batch: int, room: int, decoding: Decoding) -> Search:
     """Return a search that has read nothing, with room for so many tokens."""
+    size = decoding.blocks.inside
+    zeros, past = (
+        jnp.zeros((batch, size, room), jnp.int32),
+        init_past(model.config, batch * size, room),
+    )
+    past = jax.tree.map(lambda a: a.reshape(a.shape[0], batch, size, *a.shape[2:]), past)
     return Search(
-        candidates=init_candidates(model, batch, room, decoding.blocks.inside),
+        candidates=Candidates(texts=empty_beam(zeros, zeros), past=past),
         written=nothing_written(batch, room),
         shown=jnp.zeros(batch, jnp.int32),
         groups=jnp.zeros(batch, jnp.int32),
@@ -212,7 +219,7 @@ class CaatDecoder(StreamingDecoder):
         known, found = state.source.known, state.prefix
         delays = jnp.broadcast_to(state.samples[:, None], known.progress.ends.shape)
         found = search_on(context, found, known, delays)  # pyright: ignore[reportArgumentType]
-        shown, committed = found.shown, found.written.count
+        shown, committed = found.shown, found.written.lengths
         count = jnp.minimum(committed - shown, self.limits.events)
         written = found.written.after(shown, count, self.limits.events)
         more = shown + count < committed
@@ -261,17 +268,32 @@ def _commit(written: Written, texts: BeamHypotheses, group: Group, delay: Array)
     same = ((texts.tokens == texts.tokens[:, :1]) & inside | ~there).all(1)
     agreed = jnp.cumprod(same & inside[:, 0], axis=1).sum(1)
     count = jnp.where(group.last, texts.lengths[:, 0], agreed)
-    count = jnp.where(group.due, count, written.count)
-    new = (place >= written.count[:, None]) & (place < count[:, None])
+    count = jnp.where(group.due, count, written.lengths)
+    new = (place >= written.lengths[:, None]) & (place < count[:, None])
     return Written(
         tokens=jnp.where(new, texts.tokens[:, 0], written.tokens),
-        count=count,
+        lengths=count,
         reach=jnp.where(new, texts.notes[:, 0], written.reach),
         delays=jnp.where(new, delay[:, None], written.delays),
     )
 
 
-def samples_of_group(model: ModelConfig, group: Array, bank: Filterbank) -> Array:
+@functools.partial(jax.jit, static_argnums=1)
+def simulate_groups(context, bank, features, samples, sizes) -> Written:
+    """Search all groups of whole sources; delays are samples, `sizes` [2] those of READs."""
+    model, ended = context.model, jnp.ones(samples.shape, bool)
+    known = encode_speech(context, features, frame_count(samples, bank), ended)
+    count, places = known.progress.count[:, None], jnp.arange(known.progress.ends.shape[1])
+    first, other = sizes
+    reads = jnp.maximum(-(-(_samples_of_group(model.config, places, bank) - first) // other), 0)
+    delays = jnp.minimum(first + reads * other, samples[:, None])
+    delays = jnp.where(places >= count - 1, samples[:, None], delays)
+    room = context.decoding.limit.of(state_count(features.shape[1]))
+    search = init_search(model, len(samples), room, context.decoding)
+    return search_on(context, search, known, delays).written
+
+
+def _samples_of_group(model: ModelConfig, group: Array, bank: Filterbank) -> Array:
     """Return the samples after which a group, from 0, is complete, if it is not the last."""
     assert model.speech is not None
     chunks = -(-(group + 1) * model.predecision.step // model.speech.chunk)

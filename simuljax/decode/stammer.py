@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from simuljax.config.fields import Checked, setting
+from simuljax.config.decoding import Stammer
 
 MARKS = string.punctuation + "“”„‘’¿¡…«»。、，！？"
 
@@ -19,36 +19,6 @@ MARKS = string.punctuation + "“”„‘’¿¡…«»。、，！？"
 def plain(word: str) -> str:
     """Return a word without capitals and marks at its ends; marks alone stay as they are."""
     return word.strip(MARKS).casefold() or word
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stammer(Checked):
-    """The most that a text may repeat itself; what goes beyond is not written."""
-
-    times: int = setting(
-        2,
-        help="Times that a phrase may be written in a row, and once more a part of a word; 0: any.",
-        label="stammer{}",
-        option="stammer_times",
-        low=0,
-    )
-    words: int = setting(
-        12,
-        help="Words of the longest phrase that counts.",
-        label="stammerwords{}",
-        option="stammer_words",
-        low=1,
-    )
-
-    def begin(self) -> "RepetitionFilter":
-        """Return the filter of a text that has no words yet."""
-        return RepetitionFilter(limits=self)
-
-    def text(self, text: str) -> str:
-        """Return a text without what it stammers; one that repeats nothing stays as it is."""
-        words = text.split()
-        kept = self.begin().push(words)[1]
-        return text if kept == words else " ".join(filter(None, kept))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +33,15 @@ class RepetitionFilter:
     Inside a word, a part of up to 6 characters, none of them a digit, stands times + 1 times.
     """
 
-    limits: Stammer
+    limits: Stammer = Stammer()  # noqa: RUF009 (frozen)
     written: tuple[str, ...] = ()  # the last words of the model, plain
     kept: tuple[str, ...] = ()  # the last of those that were kept
+
+    def text(self, text: str) -> str:
+        """Return a text without what it stammers; one that repeats nothing stays as it is."""
+        words = text.split()
+        kept = self.push(words)[1]
+        return text if kept == words else " ".join(filter(None, kept))
 
     def push(self, words: Iterable[str]) -> tuple[Self, list[str]]:
         """Return the filter after these words, and each as it is kept; "" if it is left out."""

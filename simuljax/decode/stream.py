@@ -13,105 +13,24 @@ stay as they were when written. So they do under a policy, which decides for a d
 to everything.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
-from simuljax.audio import Features, FeatureState, Statistics, init_stream, normalise, stream_step
-from simuljax.config.decoding import Branch, Decoding, check_policy
-from simuljax.config.fields import Checked, setting
-from simuljax.decode.greedy import Written, greedy_search, nothing_written
+from simuljax.audio import FeatureState, init_stream, normalise, stream_step
+from simuljax.decode.context import Context, Known, ModelDecoder, StreamParams
+from simuljax.decode.greedy import Events, Prefix, greedy_search, init_prefix, nothing_written
 from simuljax.decode.policies import PolicyError
-from simuljax.decode.state import (
-    Context,
-    Control,
-    Prefix,
-    Source,
-    append,
-    control_of,
-    init_prefix,
-    init_source,
-)
+from simuljax.models.encoders import Encoded
 from simuljax.models.joint import JointModel
-from simuljax.models.parameters import cast_weights
 from simuljax.models.streaming import StreamingState
-from simuljax.text import Words
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamLimits(Checked):
-    """The sizes of a stream's arrays.
-
-    A source of so many states has ended, whether its sound goes on or not; a sentence of so many
-    tokens is cut. With more tokens than events to write, a step leaves the rest to the next one.
-    """
-
-    states: int = setting(1500, help="Encoder states of 40 ms; tokens of a text.", low=1)
-    tokens: int = setting(300, help="Tokens of a sentence.", low=1)
-    events: int = setting(32, help="Tokens of a step.", low=1)
-
-
-@flax.struct.dataclass
-class StreamParams:
-    """Everything a step computes with: parameters, statistics of the features, choices."""
-
-    variables: Any  # of `model.apply`
-    statistics: Statistics | None  # None: of text
-    control: Control
-
-
-@flax.struct.dataclass
-class Events:
-    """The output of a step; `delays` count samples, its own included."""
-
-    written: Written
-    finished: Array  # bool [B]: nothing more will come
-    more: Array  # bool [B]: more would have come; take another step, without samples if need be
-
-    def row(self, index: int) -> tuple[list[int], int, bool]:
-        """Return a stream's tokens, how far they reach, and True if it is over; on the host."""
-        count = int(self.written.count[index])
-        tokens = self.written.tokens[index, :count].tolist()
-        reach = max(self.written.reach[index, :count].tolist(), default=0)
-        return tokens, reach, bool(self.finished[index])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelDecoder:
-    """A model with its choices: what streams of every kind have in common."""
-
-    model: JointModel
-    branch: Branch = "speech"
-    features: Features = field(default_factory=Features)
-    decoding: Decoding = field(default_factory=Decoding)
-    limits: StreamLimits = field(default_factory=StreamLimits)
-
-    def params(
-        self, variables: Any, statistics: Statistics | None = None, words: Words | None = None
-    ) -> StreamParams:
-        """Return what a step takes first, with weights in the type that they are computed with.
-
-        Speech has `statistics`; `words` serve policies that count them.
-        """
-        check_policy(self.decoding.policy, self.model.config, self.branch)
-        control = control_of(self.decoding, self.model.config.monotonic, words)
-        cast = cast_weights(variables["params"], self.model.config.width.dtype)
-        variables = {**variables, "params": cast}
-        return StreamParams(variables=variables, statistics=statistics, control=control)
-
-    def context(self, params: StreamParams) -> Context:
-        return Context(
-            variables=params.variables,
-            control=params.control,
-            model=self.model,
-            decoding=self.decoding.fixed(),
-        )
+from simuljax.nn.chunked import Buffer, drop, extend, init_buffer
+from simuljax.nn.layers import real
+from simuljax.nn.monotonic import Decisions, Memory, SourceProgress, progress_of
 
 
 @flax.struct.dataclass
@@ -124,12 +43,20 @@ class Chunk:
 
 
 @flax.struct.dataclass
+class SourceStream:
+    """A growing source, and the states whose decision waits for those to come."""
+
+    known: Known
+    window: Buffer
+
+
+@flax.struct.dataclass
 class StreamState:
     """Streams between two steps."""
 
     audio: FeatureState
     encoder: StreamingState
-    source: Source
+    source: SourceStream
     prefix: Prefix
     samples: Array  # int32 [B]: read so far
     more: Array  # bool [B]: a full step has left something to write
@@ -140,12 +67,12 @@ class StreamingDecoder(ModelDecoder):
     """The step of one model. Its methods are pure: `jax.jit(decoder.step, donate_argnums=1)`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.features.dims != self.model.config.features:
             raise ValueError(
                 f"the model takes {self.model.config.features} features and these are "
                 f"{self.features.dims}: use those it was trained on"
             )
-        check_policy(self.decoding.policy, self.model.config)
         if self.decoding.policy is not None and not self.decoding.policy.is_incremental:
             raise PolicyError(
                 f"{self.decoding.policy} needs all of the sound at every READ, which a streaming "
@@ -177,21 +104,6 @@ class StreamingDecoder(ModelDecoder):
         prefix, events = self.write(context, state, length, before.lengths)
         return replace(state, prefix=prefix, more=events.more), events
 
-    def write(
-        self, context: Context, state: StreamState, length: Array, states: Array
-    ) -> tuple[Any, Events]:
-        """Write what the source allows, after `length` [B] samples more than `states` [B] took."""
-        known = replace(state.source.known, samples=state.samples)
-        news = (known.progress.lengths > states) | known.progress.ended | state.more
-        if self.decoding.policy is not None:
-            news |= length > 0  # it may count samples, of which there are more before a state is
-        nothing = nothing_written(len(length), self.limits.events)
-        prefix, written = greedy_search(
-            context, state.prefix, nothing, known, delay=state.samples, active=news
-        )
-        more = ~prefix.finished & (written.count == self.limits.events)
-        return prefix, Events(written=written, finished=prefix.finished, more=more)
-
     def _encode(self, context, params, state, chunk, length, ended) -> StreamState:
         sound = chunk.samples
         if jnp.issubdtype(sound.dtype, jnp.floating):
@@ -208,35 +120,97 @@ class StreamingDecoder(ModelDecoder):
             samples=state.samples + length,
         )
 
-
-Axes = tuple[int, ...]  # of every array of a state, in the order of jax.tree.leaves
-
-
-def batch_axes(init: Callable[[int], Any]) -> Axes:
-    """Return the batch axis of every array of a state; `init` makes the state of so many streams.
-
-    It is found by comparing states of 1 and of 2 streams.
-    """
-
-    def shapes(batch: int) -> list[tuple[int, ...]]:
-        arrays = jax.eval_shape(lambda: jax.tree.leaves(init(batch)))
-        return [array.shape for array in arrays]
-
-    pairs = zip(shapes(1), shapes(2), strict=True)
-    return tuple([a == b for a, b in zip(*pair, strict=True)].index(False) for pair in pairs)
+    def write(
+        self, context: Context, state: StreamState, length: Array, states: Array
+    ) -> tuple[Any, Events]:
+        """Write what the source allows, after `length` [B] samples more than `states` [B] took."""
+        known = replace(state.source.known, samples=state.samples)
+        news = (known.progress.lengths > states) | known.progress.ended | state.more
+        if self.decoding.policy is not None:
+            news |= length > 0  # it may count samples, of which there are more before a state is
+        nothing = nothing_written(len(length), self.limits.events)
+        prefix, written = greedy_search(
+            context, state.prefix, nothing, known, delay=state.samples, active=news
+        )
+        more = ~prefix.finished & (written.lengths == self.limits.events)
+        return prefix, Events(written=written, finished=prefix.finished, more=more)
 
 
-def take_rows(state: Any, rows: ArrayLike, axes: Axes) -> Any:
-    """Return the streams of these rows [n]; a row beyond the end gives the last."""
-    leaves, tree = jax.tree.flatten(state)
-    taken = (jnp.take(a, rows, axis=i, mode="clip") for a, i in zip(leaves, axes, strict=True))
-    return tree.unflatten(taken)
-
-
-def put_rows(state: Any, rows: ArrayLike, some: Any, axes: Axes) -> Any:
-    """Return the streams with `some`, of n rows, in rows [n]; one beyond the end is dropped."""
-    rows, (leaves, tree) = jnp.atleast_1d(rows), jax.tree.flatten(state)
-    pairs = zip(leaves, jax.tree.leaves(some), axes, strict=True)
-    return tree.unflatten(
-        [a.at[(slice(None),) * i + (rows,)].set(b, mode="drop") for a, b, i in pairs]
+def init_source(context: Context, batch: int, states: int) -> SourceStream:
+    """Return a source without states, with room for so many."""
+    c, step = context.model.config, _step(context.model)
+    points, zero = -(-states // step), jnp.zeros(batch, jnp.int32)
+    shapes = (
+        jax.ShapeDtypeStruct((batch, size, c.width.model), c.width.dtype)
+        for size in (states, points)
     )
+    memory = jax.eval_shape(lambda *given: context.apply(*given, method="remember"), *shapes)
+    learned = c.predecision.kind == "learnable"
+    progress = SourceProgress(
+        lengths=zero,
+        ends=jnp.zeros((batch, points), jnp.int32),
+        count=zero,
+        ended=jnp.zeros(batch, bool),
+        exists=jnp.zeros((batch, points), bool) if learned else None,
+    )
+    memory = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), memory)
+    window = init_buffer(batch, step - 1, c.width.model, c.width.dtype)
+    return SourceStream(known=Known(memory=memory, progress=progress), window=window)
+
+
+def append(
+    context: Context, source: SourceStream, states: Array, length: Array, ended: Array
+) -> SourceStream:
+    """Return the source with the first `length` [B] of more states [B, S, D].
+
+    Where `ended` [B], no more follow. A source that has no more room has ended too.
+    """
+    progress, step = source.known.progress, _step(context.model)
+    length = jnp.minimum(length, source.known.size - progress.lengths)
+    total = progress.lengths + length
+    ended = progress.ended | ended | (total == source.known.size)
+    joined = extend(source.window, states, length)
+    encoded = Encoded(states=joined.vectors, lengths=joined.count)
+    decisions: Decisions = context.apply(encoded, method="speech_decisions")
+    new = progress_of(decisions, joined.count, ended)
+    used = jnp.minimum(new.count * step, joined.count)
+    memory = context.apply(states, decisions.keys, method="remember")
+    first = (progress.lengths - source.window.count)[:, None]
+    old = source.known.memory
+    at_states, at_points = (progress.lengths, length), (progress.count, new.count)
+    known = Known(
+        memory=Memory(
+            value=_put(old.value, memory.value, *at_states),
+            key=_put(old.key, memory.key, *at_states),
+            decide=_put(old.decide, memory.decide, *at_points),
+        ),
+        progress=SourceProgress(
+            lengths=total,
+            ends=_put(progress.ends, new.ends + first, *at_points, axis=0),
+            count=progress.count + new.count,
+            ended=ended,
+            exists=_put(progress.exists, new.exists, *at_points, axis=0),
+        ),
+    )
+    return SourceStream(known=known, window=drop(joined, used, step - 1))
+
+
+def _step(model: JointModel) -> int:
+    """Return the states to a decision."""
+    chosen = model.config.predecision
+    if chosen.kind in ("words", "phonemes"):
+        raise ValueError(
+            f"the model decides at {chosen.kind}, whose labels no stream carries; "
+            "see simuljax.decode.reencoding"
+        )
+    return chosen.step if chosen.kind == "fixed" else 1
+
+
+def _put(room: Any, new: Any, start: Array, length: Array, axis: int = 1) -> Any:
+    """Put the first `length` [B] of new [.., B, S, ..] at `start` [B]; the batch is at `axis`."""
+    if room is None:
+        return None
+    count, size = new.shape[axis + 1], room.shape[axis + 1]
+    place = jnp.where(real(length, count), start[:, None] + jnp.arange(count), size)
+    rows = jnp.arange(len(start))[:, None]
+    return room.at[(slice(None),) * axis + (rows, place)].set(new, mode="drop")

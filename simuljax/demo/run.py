@@ -36,7 +36,7 @@ from simuljax.demo.experiment import demo_experiment
 from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import Record, read_records
 from simuljax.profile.measure import check_positive
-from simuljax.runs.evaluate import evaluate
+from simuljax.runs.evaluate import Models, evaluate
 from simuljax.runs.train import train
 from simuljax.train.run_log import duration
 
@@ -79,9 +79,10 @@ def run(config: DemoConfig, write_page: WritePage) -> dict[str, float]:
         "streamed": Evaluation(run=experiment.run),
         "other": Evaluation(run=experiment.run, audio="other"),
     }
-    scores = {name: evaluate(each) for name, each in chosen.items()}
+    models = Models()
+    scores = {name: evaluate(each, models) for name, each in chosen.items()}
     for threshold in OTHER_THRESHOLDS:
-        evaluate(replace(chosen["streamed"], threshold=threshold))
+        evaluate(replace(chosen["streamed"], threshold=threshold), models)
     similar = most_similar_bleu(corpus["train"].table, corpus["test"].table)
     print(table(scores, similar, len(corpus["test"])))
     print(translations(read_records(chosen["streamed"].folder / LOG), corpus["test"].table))

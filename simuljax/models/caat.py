@@ -21,19 +21,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from simuljax.config.model import ModelConfig
-from simuljax.models.decoders import Attempt, Decoded
+from simuljax.models.decoders import Attempt, Decoded, DecoderState
 from simuljax.models.encoders import Stack
 from simuljax.nn.attention import Past, View, attend_past
 from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, scan_layers
-from simuljax.nn.monotonic import (
-    Memory,
-    Selection,
-    Source,
-    SourceProgress,
-    look_everywhere,
-    whole_source,
-)
-from simuljax.nn.transformer import EncoderLayer, JoinerLayer, LayerState, LayerStep
+from simuljax.nn.monotonic import Memory, Source, look_everywhere, whole_source
+from simuljax.nn.transformer import EncoderLayer, JoinerLayer, LayerStep
 
 BLANK = 1  # `simuljax.text.BOS`
 
@@ -133,21 +126,15 @@ class TransducerDecoder(nn.Module):
         count, unroll = self.config.joiner_layers, self.config.width.unroll
         return self._logits(scan_layers(self.joiner, count, body, x, memory, unroll=unroll)[0])
 
-    def attempt(
-        self,
-        tokens: Array,
-        position: Array,
-        state: LayerState,
-        progress: SourceProgress,
-        selection: Selection,
-    ) -> Attempt:
+    def attempt(self, tokens: Array, state: DecoderState) -> Attempt:
         """Decode T more targets as an offline model: all received states visible, no blank."""
-        if selection.weights:
+        if state.selection.weights:
             raise ValueError("the policy needs attention weights, and CAAT's joiner has none")
-        x, added = self.predict(tokens, position, state.past)
-        logits = self.join(x, state.memory, progress.lengths)
+        before, progress = state.layers, state.progress
+        x, added = self.predict(tokens, state.position, before.past)
+        logits = self.join(x, before.memory, progress.lengths)
         logits = jnp.where(jnp.arange(logits.shape[-1]) == BLANK, -jnp.inf, logits)
-        look = look_everywhere((len(tokens), state.pointer.shape[-1], tokens.shape[1]), progress)
+        look = look_everywhere((len(tokens), before.pointer.shape[-1], tokens.shape[1]), progress)
         layers = self.config.decoder_layers
         look = jax.tree.map(lambda a: jnp.broadcast_to(a, (layers, *a.shape)), look)
         return Attempt(logits=logits, layers=LayerStep(added=added, look=look))

@@ -44,6 +44,16 @@ class Decoded:
 
 
 @flax.struct.dataclass
+class DecoderState:
+    """Everything that T more targets depend on."""
+
+    position: Array  # int32 [B]: targets so far
+    layers: LayerState  # a leading axis over layers
+    progress: SourceProgress
+    selection: Selection
+
+
+@flax.struct.dataclass
 class Attempt:
     """The output of T more targets, and the state to keep if they are written."""
 
@@ -85,23 +95,16 @@ class Decoder(nn.Module):
 
         return scan_layers(self.layer, self.config.decoder_layers, body, None)[1]
 
-    def attempt(
-        self,
-        tokens: Array,
-        position: Array,
-        state: LayerState,
-        progress: SourceProgress,
-        selection: Selection,
-    ) -> Attempt:
-        """Decode tokens [B, T] from `position` [B] on; `state` has the layers first."""
-        target = position[:, None] + jnp.arange(tokens.shape[1])
+    def attempt(self, tokens: Array, state: DecoderState) -> Attempt:
+        """Decode tokens [B, T] with hard decisions."""
+        target = state.position[:, None] + jnp.arange(tokens.shape[1])
         x = embed_positions(self.embedding(tokens), target)
 
-        def body(layer: DecoderLayer, x: Array, state: LayerState) -> tuple[Array, LayerStep]:
-            return layer.step(x, state, progress, selection, target=target)
+        def body(layer: DecoderLayer, x: Array, before: LayerState) -> tuple[Array, LayerStep]:
+            return layer.step(x, before, state.progress, state.selection, target=target)
 
         count, unroll = self.config.decoder_layers, self.config.width.unroll
-        x, layers = scan_layers(self.layer, count, body, x, state, unroll=unroll)
+        x, layers = scan_layers(self.layer, count, body, x, state.layers, unroll=unroll)
         return Attempt(logits=self.logits(self.norm(x)), layers=layers)
 
     def logits(self, x: Array) -> Array:
@@ -140,22 +143,15 @@ class RecurrentDecoder(nn.Module):
         value, key = (x[None, :, :, None] for x in seen)
         return Memory(value=value, key=key, decide=None)
 
-    def attempt(
-        self,
-        tokens: Array,
-        position: Array,
-        state: LayerState,
-        progress: SourceProgress,
-        selection: Selection,
-    ) -> Attempt:
-        """Decode T more targets, from the state after target `position` - 1 [B]."""
+    def attempt(self, tokens: Array, state: DecoderState) -> Attempt:
+        """Decode T more targets, from the cells after those so far."""
         (batch, targets), layers = tokens.shape, self.config.decoder_layers
-        seen = self._see(state.memory, progress.lengths)
-        start = cell_before(state.past, position, self._blank(batch, seen.key))
+        seen = self._see(state.layers.memory, state.progress.lengths)
+        start = cell_before(state.layers.past, state.position, self._blank(batch, seen.key))
         logits, cell, weight = self._run(tokens, start, seen, train=False)
         added = Past(key=cell.hidden[..., None, :], value=cell.memory[..., None, :])
-        look = look_everywhere((batch, 1, targets), progress)
-        if selection.weights:
+        look = look_everywhere((batch, 1, targets), state.progress)
+        if state.selection.weights:
             look = dataclasses.replace(look, weights=weight[:, None])
         look = jax.tree.map(lambda a: jnp.broadcast_to(a, (layers, *a.shape)), look)
         return Attempt(logits=logits, layers=LayerStep(added=added, look=look))

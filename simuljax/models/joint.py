@@ -18,7 +18,7 @@ from jax import Array
 
 from simuljax.config.model import ModelConfig, SpeechConfig
 from simuljax.models.caat import Lattice, TransducerDecoder
-from simuljax.models.decoders import Attempt, Decoded, Decoder, RecurrentDecoder
+from simuljax.models.decoders import Attempt, Decoded, Decoder, DecoderState, RecurrentDecoder
 from simuljax.models.encoders import (
     Encoded,
     SpeechEncoder,
@@ -188,9 +188,9 @@ class JointModel(nn.Module):
         """Project states [B, K, D] and decision keys [B, W, D] for `attempt`, once per source."""
         return self.decoder.remember(states, keys)
 
-    def attempt(self, *given: Any) -> Attempt:
-        """Decode T more targets with hard decisions: see `Decoder.attempt`."""
-        return self.decoder.attempt(*given)
+    def attempt(self, tokens: Array, state: DecoderState) -> Attempt:
+        """Decode tokens [B, T] with hard decisions."""
+        return self.decoder.attempt(tokens, state)
 
 
 def source_of(encoded: Encoded, decisions: Decisions, k: Array) -> Source:

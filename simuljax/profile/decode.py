@@ -21,7 +21,8 @@ import numpy as np
 
 from simuljax.audio import MS, RATE, Statistics
 from simuljax.config.decoding import Decoding, LengthLimit
-from simuljax.decode.stream import Chunk, StreamingDecoder, StreamLimits, StreamParams
+from simuljax.decode.context import StreamLimits, StreamParams
+from simuljax.decode.stream import Chunk, StreamingDecoder
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise, weight_bytes
 from simuljax.nn.layers import STATISTICS
@@ -196,7 +197,7 @@ def timed(step: Any, params: StreamParams, state: Any, chunk: Chunk) -> tuple[An
     start = time.perf_counter()
     state, events = step(params, state, chunk)
     events = jax.device_get(events)
-    return state, int(events.written.count.sum()), (time.perf_counter() - start) * 1e3
+    return state, int(events.written.lengths.sum()), (time.perf_counter() - start) * 1e3
 
 
 def write_times(

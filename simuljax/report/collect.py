@@ -118,7 +118,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundLog:
+class LogSource:
     """A log to report, and where it comes from."""
 
     root: Path  # the run, or the log itself if another tool wrote it
@@ -153,7 +153,7 @@ def gather(inputs: Sequence[Path | str], split: str | None = None) -> list[Evalu
     return kept
 
 
-def find_logs(given: Path | str) -> list[FoundLog]:
+def find_logs(given: Path | str) -> list[LogSource]:
     """Return the logs at RUN, RESULTS[:RUN], LOG, DIRECTORY or NAME=ANY OF THESE."""
     text = str(given)
     name, equals, rest = text.partition("=")
@@ -164,39 +164,39 @@ def find_logs(given: Path | str) -> list[FoundLog]:
     return _find(Path(os.path.abspath(text)), False)
 
 
-def _find(path: Path, named: bool) -> list[FoundLog]:
+def _find(path: Path, named: bool) -> list[LogSource]:
     if path.is_file():
-        return [FoundLog(root=path, log=path)]
+        return [LogSource(root=path, log=path)]
     if is_results(path) or split_member(path):
         return _find_published(path)
     if not path.is_dir():
         raise RecordError(f"{path} does not exist")
     own = log_in(path)
     if own and path.parent.name == "eval":  # one evaluation of a run
-        return [FoundLog(root=path.parent.parent, log=own)]
+        return [LogSource(root=path.parent.parent, log=own)]
     evaluations = [log for folder in sorted(path.glob("eval/*/")) if (log := log_in(folder))]
     if evaluations:
-        return [FoundLog(root=path, log=log) for log in evaluations]
+        return [LogSource(root=path, log=log) for log in evaluations]
     if own:
-        return [FoundLog(root=own, log=own)]
+        return [LogSource(root=own, log=own)]
     several = [log for folder in sorted(path.glob("*/")) if (log := log_in(folder))]
     several += sorted(path.glob("*.log"))
     if several and named:
-        return [FoundLog(root=log, log=log) for log in several]
+        return [LogSource(root=log, log=log) for log in several]
     raise RecordError(
         f"{path} has no evaluation: neither eval/*/{NAME} nor {NAME}. "
         f"`simuljax evaluate {path}` makes one of a trained run"
     )
 
 
-def _find_published(path: Path) -> list[FoundLog]:
+def _find_published(path: Path) -> list[LogSource]:
     place, _, prefix = str(path).partition(":")
     folder = Path(place)
     found = [each for each in read_results(folder).evaluations if each.log.startswith(prefix)]
     if not found:
         raise RecordError(f"{folder} has no evaluation whose log begins with {prefix!r}")
     return [
-        FoundLog(root=folder / each.run, log=Path(f"{folder}:{each.log}"), published=each)
+        LogSource(root=folder / each.run, log=Path(f"{folder}:{each.log}"), published=each)
         for each in found
     ]
 
@@ -232,7 +232,7 @@ def with_records(
     )
 
 
-def _read(source: FoundLog, system: str, setting: str) -> Evaluated:
+def _read(source: LogSource, system: str, setting: str) -> Evaluated:
     log, root, ours = source.log, source.root, source.is_run
     if source.published:
         return read_published(root.parent, source.published, system)

@@ -7,6 +7,7 @@ Every setting that is not the default is in the name of the results. One without
 it would have the scores of the default under another name, and a sweep would draw a flat line.
 """
 
+import functools
 import itertools
 import math
 import sys
@@ -37,7 +38,9 @@ from simuljax.runs.split import RunSplit, of_text, open_examples
 from simuljax.serve.cascade import RECOGNISING, Cascade, check_translator
 from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.serve.translator import is_whisper, load
+from simuljax.serve.whisper import WhisperStreaming
 from simuljax.train.run import open_run
+from simuljax.train.run_params import Which
 
 # Settings without influence on a log, or compared elsewhere.
 FREE = ("run", "name", "frames", "repeats", "steps", "data")
@@ -48,7 +51,7 @@ DIGITS = {"BLEU": 2, "WER": 2, "AP": 3}
 LONG_FORM = ("BLEU", "StreamLAAL", "LongYAAL", "n", "skipped")  # by segments
 SHOWN = ("BLEU", "WER", "AL", "LAAL", "AP", "DAL", "ATD")
 COMPILE_S = 30.0  # about, for the first batch on a few cores
-Source = RunSplit | RecordingsSplit
+OpenSplit = RunSplit | RecordingsSplit
 
 THEN = {"k": "then_k", "threshold": "then_threshold"}  # options of the second model of a cascade
 SHARED = ("gather", "force_finish", "avoid_eos_while_reading")  # by both models of a cascade
@@ -157,14 +160,26 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def check_all(each: Sequence[Evaluation]) -> None:
-    """Refuse evaluations of one model that differ in their settings, if any is impossible."""
-    model = None if is_whisper(each[0].run) else open_run(each[0].run).model
-    then = open_run(each[0].then) if each[0].then else None
+class Models:
+    """The models of evaluations, each opened and loaded once; settings are checked once."""
+
+    def __init__(self) -> None:
+        self.open = functools.cache(open_run)
+        load_both = functools.lru_cache(maxsize=2)  # of a cascade
+        self.load = load_both(functools.partial(_load, self.open))
+        self.check = functools.cache(functools.partial(_check, self.open))
+
+
+def _load(opened: Any, path: Path, checkpoint: Which, usual: WhisperStreaming | None = None) -> Any:
+    return load(path, settings=usual) if is_whisper(path) else load_run(opened(path), checkpoint)
+
+
+def _check(opened: Any, chosen: Evaluation) -> None:
+    model = None if is_whisper(chosen.run) else opened(chosen.run).model
+    then = opened(chosen.then) if chosen.then else None
     if model is None and then is not None:
         check_translator(then)
-    for chosen in each:
-        check(chosen, model, then and then.model)
+    check(chosen, model, then and then.model)
 
 
 def is_long_form(chosen: Evaluation) -> bool:
@@ -174,22 +189,24 @@ def is_long_form(chosen: Evaluation) -> bool:
 
 def plan_evaluations(
     chosen: Evaluation, sweep: tuple[str, ...] = (), also: tuple[Path, ...] = ()
-) -> dict[Path, list[Evaluation]]:
+) -> tuple[dict[Path, list[Evaluation]], Models]:
     """Return every setting of every model; reject any that is impossible, before the first runs."""
-    settings = points(chosen, sweep)
+    settings, models = points(chosen, sweep), Models()
     asked = {run: [replace(each, run=run) for each in settings] for run in (chosen.run, *also)}
-    for each in asked.values():
-        check_all(each)
-    return asked
+    for each in itertools.chain.from_iterable(asked.values()):
+        models.check(each)
+    return asked, models
 
 
-def evaluate_all(asked: Mapping[Path, Sequence[Evaluation]]) -> list[dict[str, Any]]:
+def evaluate_all(
+    asked: Mapping[Path, Sequence[Evaluation]], models: Models
+) -> list[dict[str, Any]]:
     """Evaluate, print the scores and the next command; draw a curve if there are several."""
     all_scores, curves = [], {}
     first = next(iter(asked.values()))[0]
     latency = "AL" if first.joined is None else "StreamLAAL"
     for run, each in asked.items():
-        scores = [evaluate(one) for one in each]
+        scores = [evaluate(one, models) for one in each]
         print(table(run, each, scores), flush=True)
         all_scores += scores
         curves[str(run)] = [
@@ -203,23 +220,24 @@ def evaluate_all(asked: Mapping[Path, Sequence[Evaluation]]) -> list[dict[str, A
     return all_scores
 
 
-def evaluate(chosen: Evaluation) -> dict[str, Any]:
+def evaluate(chosen: Evaluation, models: Models | None = None) -> dict[str, Any]:
     """Translate what the log lacks of the split, write the results and return the scores."""
-    check_all([chosen])
-    source = open_source(chosen)
-    steps = [*source.steps]
-    open_folder(chosen, steps, corpus_of(chosen))
+    models = models or Models()
+    models.check(chosen)
+    split = open_split(chosen, models)
+    steps = [*split.steps]
+    open_folder(chosen, steps, corpus_of(chosen, models))
     passes = chosen.repeats if chosen.mode == "live" else 1
     logs = [LOG, *(f"instances-{i}.log" for i in range(2, passes + 1))]
-    runs = [translate_split(source, chosen.folder / log) for log in logs]
+    runs = [translate_split(split, chosen.folder / log) for log in logs]
     if not any(record.prediction for record in runs[0]):
         tqdm.write("no words were written: the model may need more training", file=sys.stderr)
     scores = score(runs[0]) | {"word_difference": word_difference(runs[0]), "steps": steps}
     if chosen.task == "transcribe":
         pairs = ((normalise(r.reference or ""), normalise(r.prediction)) for r in runs[0])
         scores["WER"] = word_error_rate(pairs)
-    if chosen.joined is not None and isinstance(source, RecordingsSplit):
-        scores["long_form"] = score_longform(runs[0], source.segments())
+    if chosen.joined is not None and isinstance(split, RecordingsSplit):
+        scores["long_form"] = score_longform(runs[0], split.segments())
     if chosen.mode == "live":
         clocked = [score(records, computation_aware=True) for records in runs]
         scores["computation_aware"] = average_runs(clocked)
@@ -227,17 +245,15 @@ def evaluate(chosen: Evaluation) -> dict[str, Any]:
     return scores
 
 
-def open_source(chosen: Evaluation) -> Source:
-    """Load the model and open the split."""
-    model: Any
+def open_split(chosen: Evaluation, models: Models) -> OpenSplit:
+    """Load the models and open the split."""
     settings: dict[str, Any] = {}
+    then = models.load(chosen.then, chosen.checkpoint) if chosen.then else None
+    model = models.load(chosen.run, chosen.checkpoint, RECOGNISING if then else None)
     if is_whisper(chosen.run):
-        model = load(chosen.run, settings=RECOGNISING if chosen.then else None)
         model = model.having(**stream_settings(chosen))
     else:
-        model = load_run(chosen.run, chosen.checkpoint)
         settings["decoding"] = chosen.decoding()
-    then = load_run(chosen.then, chosen.checkpoint) if chosen.then else None
     both = model if then is None else Cascade(model, then)  # refuses what does not go together
     if isinstance(model, RunTranslator) and chosen.mode != "live" and not is_long_form(chosen):
         examples = open_examples(model.run, chosen)
@@ -245,7 +261,7 @@ def open_source(chosen: Evaluation) -> Source:
     if then is not None:
         settings["translating"] = {"decoding": of_text(chosen, then.run.model).decoding()}
     both.backend(**settings)  # rejects settings that it cannot have
-    corpus = corpus_of(chosen)
+    corpus = corpus_of(chosen, models)
     split = open_recordings(corpus, chosen.split)
     if not split:
         raise ConfigError(f"the split {chosen.split} of {corpus} is empty")
@@ -254,11 +270,13 @@ def open_source(chosen: Evaluation) -> Source:
     return RecordingsSplit(model=both, split=split, chosen=chosen, settings=settings)
 
 
-def corpus_of(chosen: Evaluation) -> Path:
+def corpus_of(chosen: Evaluation, models: Models) -> Path:
     """Return the corpus of an evaluation: as given, or that of the run."""
-    if chosen.corpus is None and is_whisper(chosen.run):
+    if chosen.corpus is not None:
+        return chosen.corpus
+    if is_whisper(chosen.run):
         raise ConfigError(f"{chosen.run} was not trained here: name a --corpus")
-    return chosen.corpus or open_run(chosen.run).config.data.directory
+    return models.open(chosen.run).config.data.directory
 
 
 def check_data(chosen: Evaluation, corpus: Path) -> str | None:
@@ -303,7 +321,7 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in FREE}
 
 
-def translate_split(source: Source, log: Path) -> list[Record]:
+def translate_split(split: OpenSplit, log: Path) -> list[Record]:
     """Return the records of a log; translate first what it lacks."""
     if log.exists():
         return read_records(log)
@@ -311,8 +329,8 @@ def translate_split(source: Source, log: Path) -> list[Record]:
     records = {record.index: record for record in read_partial(part)}
     with part.open("w", encoding="utf-8") as file:
         write_lines(file, records.values())
-        left = source.records({index or 0 for index in records})
-        for some in _shown(source, left, len(records)):
+        left = split.records({index or 0 for index in records})
+        for some in _shown(split, left, len(records)):
             write_lines(file, some)
             records |= {record.index: record for record in some}
     write_records(part, sorted(records.values(), key=lambda record: record.index or 0))
@@ -320,12 +338,12 @@ def translate_split(source: Source, log: Path) -> list[Record]:
     return read_records(log)
 
 
-def _shown(source: Source, batches: Iterator[list[Record]], done: int) -> Iterator[list[Record]]:
+def _shown(split: OpenSplit, batches: Iterator[list[Record]], done: int) -> Iterator[list[Record]]:
     """Show a bar of utterances; before the first of them, that the model compiles."""
-    name = f"{source.chosen.run} {source.chosen.folder.name}"
+    name = f"{split.chosen.run} {split.chosen.folder.name}"
     with announce_compilation(name, about_s=COMPILE_S):
         first = next(batches, [])
-    with tqdm(desc=source.chosen.folder.name, unit="utt", total=len(source), initial=done) as bar:
+    with tqdm(desc=split.chosen.folder.name, unit="utt", total=len(split), initial=done) as bar:
         for some in itertools.chain([first], batches):
             bar.update(len(some))
             yield some

@@ -27,7 +27,7 @@ STREAMS = 16  # recordings at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording:
+class Spoken:
     """An utterance of a corpus, with its sound on disk."""
 
     id: str
@@ -41,7 +41,7 @@ class RecordingsSplit:
     """A model, a split, and how its recordings are played to streams."""
 
     model: Translator
-    split: Sequence[Recording]
+    split: Sequence[Spoken]
     chosen: Evaluation
     settings: dict[str, Any]  # of its streams
 
@@ -53,7 +53,7 @@ class RecordingsSplit:
         return len(self.recordings)
 
     @cached_property
-    def recordings(self) -> Sequence[Recording]:
+    def recordings(self) -> Sequence[Spoken]:
         """Return what is played: the first utterances, their neighbours, or joined ones."""
         split, chosen = self.split[: self.chosen.first], self.chosen
         if chosen.joined is not None:
@@ -138,11 +138,11 @@ def play(stream: Any, sound: np.ndarray) -> list[Word]:
     return words + stream.finish()
 
 
-def join_recordings(split: Sequence[Recording], count: int, pause_ms: int) -> list[Recording]:
+def join_recordings(split: Sequence[Spoken], count: int, pause_ms: int) -> list[Spoken]:
     """Join every `count` recordings to one, with so much silence after each of them."""
     groups = [split[start : start + count] for start in range(0, len(split), count)]
     return [
-        Recording(
+        Spoken(
             id=f"joined-{number}",
             transcript=" ".join(part.transcript for part in parts),
             translation=" ".join(part.translation for part in parts),
@@ -152,37 +152,31 @@ def join_recordings(split: Sequence[Recording], count: int, pause_ms: int) -> li
     ]
 
 
-def _read_joined(parts: Sequence[Recording], pause_ms: int) -> np.ndarray:
+def _read_joined(parts: Sequence[Spoken], pause_ms: int) -> np.ndarray:
     pause = np.zeros(pause_ms * RATE // 1000, np.int16)
     return np.concatenate([sound for part in parts for sound in (part.read(), pause)])
 
 
 def stream_settings(chosen: Evaluation) -> dict[str, Any]:
     """Return the settings of a stream that an evaluation gives; the model has the others."""
-    given = {
-        "policy": chosen.policy,
-        "read_ms": chosen.read_ms,
-        "task": chosen.task,
-        "language": chosen.language,
-        "stammer": chosen.stammer,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    names = ("policy", "read_ms", "task", "language", "stammer")
+    return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 
-def open_recordings(corpus: Path, split: str) -> list[Recording]:
+def open_recordings(corpus: Path, split: str) -> list[Spoken]:
     """Return the utterances of a prepared corpus, or of a folder with a manifest."""
     if (corpus / SUMMARY).exists() or not corpus.exists():
         held = open_corpus(corpus)[split]
         texts = zip(held.table.id, held.table.transcript, held.table.translation, strict=True)
         return [
-            Recording(id=id_, transcript=said, translation=means, read=partial(_stored, held, i))
+            Spoken(id=id_, transcript=said, translation=means, read=partial(_stored, held, i))
             for i, (id_, said, means) in enumerate(texts)
         ]
     listed = Manifest().read(corpus).splits
     if split not in listed:
         raise ConfigError(f"{corpus} has no split {split}; it has {', '.join(listed)}")
     return [
-        Recording(
+        Spoken(
             id=each.id,
             transcript=each.transcript,
             translation=each.translation,
@@ -194,8 +188,7 @@ def open_recordings(corpus: Path, split: str) -> list[Recording]:
 
 
 def _stored(split: Split, index: int) -> np.ndarray:
-    (example,) = split.source.__getitems__([index])
-    return example["audio"]
+    return split.source[index]["audio"]
 
 
 def _read_clip(clip: Clip) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Translate a split in batches, with a trained run or with a cascade of two.
 
-Every READ encodes the source so far again (`simuljax.decode.simulate`), which gives the words and
+Every READ encodes the source so far again (`simuljax.decode.reencoding`), which gives the words and
 delays of a live stream. In a cascade, the words of the recogniser are the READs of the text model,
 and a target word has the delay of the recognised word that allowed it.
 """
@@ -16,23 +16,24 @@ import numpy as np
 from data_pipelines.batches import Examples, Vocabularies, tokenise_split
 from data_pipelines.dataset import open_corpus
 from data_pipelines.plan import make_plan
-from simuljax.audio import RATE, frame_count
+from simuljax.audio import RATE, extract_features, frame_count
 from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Budget
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
-from simuljax.decode.simulate import simulate_speech, simulate_text, usual_listening
+from simuljax.decode.greedy import Written
+from simuljax.decode.reencoding import simulate_speech, simulate_text
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.eval import Record
 from simuljax.models.joint import JointModel
 from simuljax.serve.cascade import waiting
-from simuljax.serve.run_translator import RunTranslator, extract_features, with_step
+from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, WordStream
 from simuljax.text.words import read_by_words
 from simuljax.train.run import Run
 
-Decoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # tokens, their number, the delay of each
 Timed = list[tuple[str, float]]  # words and their delays
 
 
@@ -75,9 +76,9 @@ class RunSplit:
         written = self._words(self.translator, decoded, ends)
         if self.then is None:
             return written
-        for i, (tokens, n, delays) in enumerate(zip(*decoded, strict=True)):
-            if n and tokens[n - 1] == EOS:  # a transcript ends there, or else with the speech
-                ends[i] = float(delays[n - 1])
+        for i, n in enumerate(decoded.lengths):
+            if n and decoded.tokens[i, n - 1] == EOS:  # it ends there, or else with the speech
+                ends[i] = float(decoded.delays[i, n - 1])
         return self._translate_words(self.then, written, ends, batch)
 
     def _translate_words(
@@ -96,13 +97,14 @@ class RunSplit:
         return found
 
     def _words(
-        self, translator: RunTranslator, decoded: Decoded, ends: Sequence[float]
+        self, translator: RunTranslator, decoded: Written, ends: Sequence[float]
     ) -> list[Timed]:
         """Return the words that may be written, and their delays."""
         found = []
-        for tokens, n, delays, end in zip(*decoded, ends, strict=True):
+        rows = zip(decoded.tokens, decoded.lengths, decoded.delays, ends, strict=True)
+        for tokens, n, delays, end in rows:
             words, known = word_delays(translator.run, tokens[:n], delays[:n], end)
-            kept = self.chosen.stammer.begin().push(words)[1]
+            kept = RepetitionFilter(limits=self.chosen.stammer).push(words)[1]
             found.append([pair for pair in zip(kept, known, strict=True) if pair[0]])
         return found
 
@@ -152,10 +154,10 @@ def open_examples(run: Run, chosen: Evaluation) -> Examples:
 
 def decode_batch(
     translator: RunTranslator, batch: Batch, texts: Sequence[str], chosen: Evaluation
-) -> Decoded:
-    """Return tokens, their number, and the source read when each was written (ms, or words)."""
+) -> Written:
+    """Return tokens, on the host; delays count what was read of the source: ms, or words."""
     run, variables = translator.run, translator.variables
-    model = JointModel(with_step(run.model, chosen.predecision_ms))
+    model = JointModel(run.model.with_step(chosen.predecision_ms))
     decoding, streamed = chosen.decoding(), chosen.mode == "streamed"
     how: dict[str, Any] = {"decoding": decoding} | ({} if streamed else {"beam": chosen.beam})
     words: dict[str, Any] = {"words": translator.words}
@@ -173,18 +175,15 @@ def decode_batch(
         labels = {"words": batch.words, "phonemes": batch.phonemes}.get(point.kind)
         given = (model, variables, features)
         if streamed:
-            read_ms, step_ms = chosen.read_ms, point.step_ms
-            how["listening"] = usual_listening(decoding, read_ms, step_ms, filterbank=bank)
-            done = simulate_speech(*given, batch.audio_length, labels, **how, **words)
+            given = (*given, batch.audio_length, labels)
+            done = simulate_speech(*given, filterbank=bank, **how, **words)
         else:
             frames = frame_count(batch.audio_length, bank)
             done = translate_speech(*given, frames, labels, **how, **words)
             end = batch.audio_length * 1000 / RATE
-    if not streamed:
-        delays = jnp.broadcast_to(jnp.asarray(end)[:, None], done.tokens.shape)
-    else:
-        delays = done.delays
-    return jax.device_get((done.tokens, done.lengths, delays))
+    if end is not None:
+        done = replace(done, delays=jnp.broadcast_to(jnp.asarray(end)[:, None], done.tokens.shape))
+    return jax.device_get(done)
 
 
 def word_delays(

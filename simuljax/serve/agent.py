@@ -19,8 +19,8 @@ from simuljax.audio import MS, RATE
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.decoding import Decoding
 from simuljax.config.options import Option, from_options, leaf_types, options_of
+from simuljax.decode.context import StreamLimits
 from simuljax.decode.policies import POLICIES
-from simuljax.decode.stream import StreamLimits
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import load_run
 from simuljax.serve.translator import Stream, Word, load

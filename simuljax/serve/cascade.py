@@ -27,6 +27,7 @@ import numpy as np
 from simuljax.audio import RATE
 from simuljax.config.decoding import Beam, Decoding
 from simuljax.config.model import ModelConfig
+from simuljax.decode.greedy import Events
 from simuljax.decode.policies import AlignAtt, PolicyError, WaitK
 from simuljax.decode.reencoding import (
     SHORTEST_TEXT,
@@ -35,9 +36,9 @@ from simuljax.decode.reencoding import (
     padded,
     sizes_to,
 )
-from simuljax.decode.stream import Events
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.serve.bundled import bundle_of
-from simuljax.serve.run_translator import RunTranslator, Streaming
+from simuljax.serve.run_translator import RunTranslator, Streaming, tokens_of
 from simuljax.serve.session import Backend, Rows, Session
 from simuljax.serve.translator import Translator
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
@@ -76,10 +77,9 @@ class TextReader:
         chosen = text_settings(overrides, run)
         self.run, self.most = run, chosen.limits.states
         pieces_of_word(run.source, "", is_first=True)  # refuses a vocabulary without words
-        self.decoder = ReencodingDecoder(
-            branch="text", model=translator.network, decoding=chosen.decoding, limits=chosen.limits
-        )
+        how: dict[str, Any] = {"decoding": chosen.decoding, "limits": chosen.limits}
         try:
+            self.decoder = ReencodingDecoder(branch="text", model=translator.network, **how)
             self.params = self.decoder.params(translator.variables, words=translator.words)
         except PolicyError as error:
             raise RunError(f"{run.directory}: {error}") from None
@@ -121,7 +121,7 @@ class TextStream:
         self.reader, self.state = reader, reader.begin()
         self.pieces: list[int] = []
         self.words = WordStream.begin(reader.run.target)
-        self.unrepeated = reader.decoder.decoding.stammer.begin()
+        self.unrepeated = RepetitionFilter(limits=reader.decoder.decoding.stammer)
         self.pushed = 0  # words of the source
         self.last = ("", 0)  # the last of them, and the pieces before it
         self.ended = self.finished = False  # the source; the translation
@@ -162,8 +162,9 @@ class TextStream:
         if self.finished:
             return []
         self.state, events = self.reader.read(self.state, self.pieces, ended=self.ended)
-        tokens, _, self.finished = events.row(0)
-        self.words, words = self.words.push([token for token in tokens if token != EOS])
+        written = tokens_of(0, events)
+        self.finished = written.finished
+        self.words, words = self.words.push([token for token in written.ids if token != EOS])
         words += self.words.finish() if self.finished else []
         self.unrepeated, kept = self.unrepeated.push(words)
         return [TextWord(text=word, delay=self.pushed) for word in kept if word]

@@ -9,14 +9,15 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from simuljax.audio import RATE, read_audio
+from simuljax.cache import announce_compilation, show_status
 from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
@@ -47,12 +48,13 @@ from simuljax.serve.pipeline import (
     sound_file,
     standard_input,
 )
-from simuljax.serve.translator import Stream
-from simuljax.serve.whisper import WhisperStreaming
+from simuljax.serve.translator import Stream, Translator
+from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 from simuljax.voice import Espeak, Hibari, Http, Player, Voice, voice_for
 
 TICK_S = 0.1
 _PROBE_S = 0.1  # of a file, read to see that it is sound
+_RUN_COMPILATION_S, _LAYER_COMPILATION_S = 20.0, 8.0  # on two cores; per layer of Whisper
 _FINISHING = "finishing; Ctrl-C leaves at once"
 _WARN_AFTER_S, _WARN_NONE_AFTER_S, _SECONDS_PER_WORD = 120.0, 1.0, 20.0
 # In the order of the key p, from low to high latency.
@@ -124,9 +126,7 @@ class LiveOptions:
 
 
 def check_options(options: LiveOptions, model: Path) -> None:
-    """Refuse bad sources, outputs and voices before the model is loaded."""
-    check_source(options)
-    check_sound_file(options)
+    """Refuse bad sound, outputs and voices before the model is loaded."""
     _check_outputs(options, model)
     _check_voice(options)
     if options.mic:
@@ -136,7 +136,7 @@ def check_options(options: LiveOptions, model: Path) -> None:
 
 
 def check_source(options: LiveOptions) -> None:
-    """Refuse options of the source that do not go together."""
+    """Refuse options of the source that do not go together, and a file that does not exist."""
     if options.mic == (options.audio is not None):
         raise LiveError("give a sound file, -, or --mic")
     if options.device is not None and not options.mic:
@@ -145,10 +145,6 @@ def check_source(options: LiveOptions) -> None:
         raise LiveError("--pace is for files and -; a microphone has its own pace")
     if options.audio == "-" and sys.stdin.isatty():
         raise LiveError("- reads samples from a pipe, but standard input is the keyboard")
-
-
-def check_sound_file(options: LiveOptions) -> None:
-    """Refuse a sound file that does not exist."""
     if options.audio not in (None, "-") and not Path(options.audio).is_file():
         raise LiveError(f"there is no sound file {options.audio}")
 
@@ -214,7 +210,30 @@ def _voice(options: LiveOptions) -> Voice:
     return voice
 
 
-def run(
+def load_stream(
+    parts: Sequence[Path],
+    load: Callable[[], Translator],
+    settings: Mapping[str, Any],
+    pace: Pace,
+) -> Stream:
+    """Load a model of these parts, and compile what its stream needs."""
+    show_status(f"loading {' and '.join(part.name for part in parts)} ...")
+    translator = load()
+    recogniser = getattr(translator, "recogniser", translator)  # of a cascade
+    is_whisper = isinstance(recogniser, WhisperTranslator)
+    name, about_s = "+".join(str(part.resolve()) for part in parts), _RUN_COMPILATION_S
+    if is_whisper:
+        config = recogniser.whisper.config
+        name = f"{translator.name} {config.dtype} {recogniser.settings.padding}"
+        about_s = _LAYER_COMPILATION_S * config.dimensions.text_layers
+    with announce_compilation(name, about_s=about_s):
+        stream = translator.stream(**settings)
+        if is_whisper or pace == "real":  # a file can wait, and may need less
+            stream.backend.compile(1)
+    return stream
+
+
+def run_live(
     options: LiveOptions, load: Callable[[], Stream], settings: WhisperStreaming | None = None
 ) -> None:
     """Translate the source to its end; write the outputs even if an error or Ctrl-C comes first.

@@ -11,26 +11,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from simuljax.audio import MS, RATE, AudioError, features_of, frame_count
+from simuljax.audio import MS, RATE, AudioError, extract_features, frame_count
 from simuljax.config.decoding import Beam, Decoding
 from simuljax.config.fields import Checked, setting
-from simuljax.config.model import ModelConfig
 from simuljax.decode.beam import translate_speech, translate_text
 from simuljax.decode.caat import CaatDecoder
+from simuljax.decode.context import StreamLimits, StreamParams
+from simuljax.decode.greedy import Events
 from simuljax.decode.policies import PolicyError
 from simuljax.decode.reencoding import ReencodingDecoder, padded, padded_size, sizes_to
-from simuljax.decode.stammer import Stammer
-from simuljax.decode.stream import (
-    Chunk,
-    Events,
-    StreamingDecoder,
-    StreamLimits,
-    StreamParams,
-    batch_axes,
-    put_rows,
-    take_rows,
-)
+from simuljax.decode.stammer import RepetitionFilter
+from simuljax.decode.stream import Chunk, StreamingDecoder
 from simuljax.errors import unknown
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
@@ -40,7 +33,6 @@ from simuljax.text import EOS, Words, WordStream
 from simuljax.train.run import Run, RunError, load_checkpoint, open_run
 from simuljax.train.run_params import Loaded, Which
 
-extract_features = jax.jit(features_of, static_argnums=1)  # compiled once per shape
 NOTHING = Tokens(ids=[], reach=0, finished=False)
 NO_SOUND = Read(samples=np.zeros(0, np.int16), ended=False, anew=True)
 
@@ -78,11 +70,8 @@ class IncrementalRows(DeviceRows):
         events = [self._advance(reads)]
         while events[-1].more.any():
             events.append(self._advance({}))
-        busy = np.any([each.written.count + each.finished for each in events], axis=0).tolist()
-        return {
-            row: _joined([each.row(row) for each in events]) if busy[row] else NOTHING
-            for row in reads
-        }
+        busy = np.any([each.written.lengths + each.finished for each in events], axis=0).tolist()
+        return {row: tokens_of(row, *events) if busy[row] else NOTHING for row in reads}
 
     def _advance(self, reads: Mapping[int, Read]) -> Events:
         sound = np.zeros((self.streams, self.backend.size), np.int16)
@@ -125,14 +114,51 @@ class ReencodingRows(DeviceRows):
                 sound[place, : lengths[place]] = self.sound[row]
                 rows[place], length[place], ended[place] = row, lengths[place], reads[row].ended
             events = self.advance(self.backend.read, rows, sound, length, ended)
-            written |= {row: _joined([events.row(place)]) for place, row in enumerate(due)}
+            written |= {row: tokens_of(place, events) for place, row in enumerate(due)}
         return written
 
 
-def _joined(parts: list[tuple[list[int], int, bool]]) -> Tokens:
-    ids, reach, finished = zip(*parts, strict=True)
-    return Tokens(
-        ids=[*itertools.chain.from_iterable(ids)], reach=max(reach), finished=any(finished)
+def tokens_of(row: int, *events: Events) -> Tokens:
+    """Return what a stream has written in these events, which are on the host."""
+    ids, reach, finished = [], 0, False
+    for each in events:
+        count = each.written.lengths[row]
+        ids += each.written.tokens[row, :count].tolist()
+        reach = max(reach, *each.written.reach[row, :count].tolist(), 0)
+        finished |= bool(each.finished[row])
+    return Tokens(ids=ids, reach=reach, finished=finished)
+
+
+Axes = tuple[int, ...]  # of every array of a state, in the order of jax.tree.leaves
+
+
+def batch_axes(init: Callable[[int], Any]) -> Axes:
+    """Return the batch axis of every array of a state; `init` makes the state of so many streams.
+
+    It is found by comparing states of 1 and of 2 streams.
+    """
+
+    def shapes(batch: int) -> list[tuple[int, ...]]:
+        arrays = jax.eval_shape(lambda: jax.tree.leaves(init(batch)))
+        return [array.shape for array in arrays]
+
+    pairs = zip(shapes(1), shapes(2), strict=True)
+    return tuple([a == b for a, b in zip(*pair, strict=True)].index(False) for pair in pairs)
+
+
+def take_rows(state: Any, rows: ArrayLike, axes: Axes) -> Any:
+    """Return the streams of these rows [n]; a row beyond the end gives the last."""
+    leaves, tree = jax.tree.flatten(state)
+    taken = (jnp.take(a, rows, axis=i, mode="clip") for a, i in zip(leaves, axes, strict=True))
+    return tree.unflatten(taken)
+
+
+def put_rows(state: Any, rows: ArrayLike, some: Any, axes: Axes) -> Any:
+    """Return the streams with `some`, of n rows, in rows [n]; one beyond the end is dropped."""
+    rows, (leaves, tree) = jnp.atleast_1d(rows), jax.tree.flatten(state)
+    pairs = zip(leaves, jax.tree.leaves(some), axes, strict=True)
+    return tree.unflatten(
+        [a.at[(slice(None),) * i + (rows,)].set(b, mode="drop") for a, b, i in pairs]
     )
 
 
@@ -232,9 +258,9 @@ class Streaming(Checked):
         return cls(**given)
 
 
-def load_run(directory: str | Path, checkpoint: Which = "best") -> "RunTranslator":
+def load_run(run: Run | str | Path, checkpoint: Which = "best") -> "RunTranslator":
     """Return the translator that a run has trained."""
-    run = open_run(directory)
+    run = run if isinstance(run, Run) else open_run(run)
     return RunTranslator(run, load_checkpoint(run, checkpoint))
 
 
@@ -293,7 +319,7 @@ class RunTranslator(Translator):
             )
         groups = run.model.decoder == "caat" and policy is None
         online = CaatDecoder if groups else StreamingDecoder
-        model = with_step(run.model, chosen.decoding.predecision_ms)
+        model = run.model.with_step(chosen.decoding.predecision_ms)
         try:
             decoder = (online if incremental else ReencodingDecoder)(
                 model=JointModel(model),
@@ -308,16 +334,16 @@ class RunTranslator(Translator):
             raise RunError(f"{run.directory}: {error}") from None
 
     def session(self, chosen: Streaming) -> ReadSession:
-        decoding, policy = chosen.decoding, chosen.decoding.policy
-        step_ms = with_step(self.run.model, decoding.predecision_ms).predecision.step_ms
-        read_ms = decoding.read_ms or (policy.read_ms if policy else None) or step_ms
+        decoding = chosen.decoding
+        model = self.run.model.with_step(decoding.predecision_ms)
+        first_ms, read_ms = decoding.reads_ms(model.predecision.step_ms)
         return ReadSession(
             self.no_words,
             read=read_ms * MS,
             most=chosen.limits.states * STATE,
             decoding=decoding,
             rate=chosen.rate,
-            first=first * MS if policy and (first := policy.first_read_ms) else None,
+            first=first_ms * MS,
         )
 
     @functools.cached_property
@@ -332,18 +358,11 @@ class RunTranslator(Translator):
 
     def text_of(self, tokens: jax.Array, length: jax.Array) -> str:
         """Return the text of a whole translation, without what it stammers."""
-        return Stammer().text(self.run.target.decode(np.asarray(tokens)[: int(length)].tolist()))
+        text = self.run.target.decode(np.asarray(tokens)[: int(length)].tolist())
+        return RepetitionFilter().text(text)
 
 
 def _beam(beam: int | Beam) -> Beam | None:
     """Return None, greedy decoding, for a beam of 1: the same tokens, and quicker."""
     chosen = Beam(size=beam) if isinstance(beam, int) else beam
     return None if chosen.size == 1 else chosen
-
-
-def with_step(model: ModelConfig, predecision_ms: int | None) -> ModelConfig:
-    """Return the model with another step between decisions, if one is given."""
-    if predecision_ms is None:
-        return model
-    step = dataclasses.replace(model.predecision, step_ms=predecision_ms)
-    return dataclasses.replace(model, predecision=step)

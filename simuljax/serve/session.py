@@ -26,6 +26,7 @@ from simuljax.audio import MS, RATE, Incoming
 from simuljax.audio.segmentation import Segmenter
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import STATE_MS
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.text import EOS, WordStream
 
 STATE = STATE_MS * MS  # samples
@@ -223,7 +224,7 @@ class ReadSession(Session):
         super().__init__(rate=rate)
         decoding = decoding or Decoding()
         self.blank, self.words, self.sentences = words, words, decoding.sentences
-        self.unrepeated = self.unrepeated_blank = decoding.stammer.begin()
+        self.unrepeated = self.unrepeated_blank = RepetitionFilter(limits=decoding.stammer)
         self.read, self.first = read, first or read
         self.most = max(1, most // read - 1) * read
         self.again = self.waiting  # to be read again

@@ -32,6 +32,7 @@ from simuljax.audio import RATE, as_int16, read_audio
 from simuljax.serve.bundled import parts_of
 from simuljax.serve.engine import Engine
 from simuljax.serve.session import Backend, Session, Word
+from simuljax.train.run import Run
 from simuljax.train.run_params import Which
 
 __all__ = ["Stream", "Translator", "Word", "is_whisper", "load"]
@@ -204,13 +205,20 @@ def load(
     a run. `checkpoint` of a run may be "best", "last", "averaged". Whisper has `settings`, a
     `WhisperStreaming`, and `how` as in `simuljax.models.whisper.load`.
     """
+    return load_parts(parts_of(model), checkpoint, settings, **how)
+
+
+def load_parts(
+    parts: Sequence[Path | Run], checkpoint: Which = "best", settings: Any = None, **how: Any
+) -> Translator:
+    """Return the translator of a model, or of the two of a cascade; runs may be open already."""
     from simuljax.models import whisper
     from simuljax.serve.cascade import RECOGNISING, Cascade
     from simuljax.serve.run_translator import load_run
     from simuljax.serve.whisper import WhisperTranslator
 
-    first, *then = parts_of(model)
-    if is_whisper(first):
+    first, *then = parts
+    if isinstance(first, Path) and is_whisper(first):
         usual = RECOGNISING if then else None
         loaded = WhisperTranslator(whisper.load(first, **how), settings or usual)
     else:

@@ -213,7 +213,7 @@ def test_two_processes_share_the_evaluations_of_a_run(corpus, tmp_path, monkeypa
     ablation, (_, one, _) = all_trained(corpus, tmp_path / "runs")
     done: list[str] = []
 
-    def slowly(way: Evaluation) -> None:
+    def slowly(way: Evaluation, *_: object) -> None:
         done.append(way.mode)
         time.sleep(0.5)
         write_scores(way)

@@ -11,7 +11,7 @@ import pytest
 from simuljax.config.decoding import Beam, Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
 from simuljax.decode import beam
-from simuljax.decode.state import context_of, known_of
+from simuljax.decode.context import context_of, known_of
 from simuljax.nn.monotonic import fixed_windows
 from simuljax.text import EOS
 from tests.helpers import models
@@ -169,11 +169,11 @@ def test_a_beam_that_is_wide_enough_finds_the_best_of_all():
 
 
 def rows(found):
-    """Tokens and delays of each row, without padding, which is 0."""
+    """Tokens and reach of each row, without padding, which is 0."""
     found = jax.device_get(found)
     real = np.arange(found.tokens.shape[1]) < found.lengths[:, None]
-    assert not np.any(found.tokens * ~real) and not np.any(found.delays * ~real)
-    for n, *row in zip(found.lengths, found.tokens, found.delays, strict=True):
+    assert not np.any(found.tokens * ~real) and not np.any(found.reach * ~real)
+    for n, *row in zip(found.lengths, found.tokens, found.reach, strict=True):
         yield [values[:n].tolist() for values in row]
 
 
@@ -185,9 +185,9 @@ def test_greedy_is_the_argmax_of_from_scratch_passes(model, variables):
     ends = (np.asarray(found.tokens) == EOS).any(1)
     assert 0 < ends.sum() < len(LENGTHS) - 1, "some end by themselves, some do not"
     decoder = models.oracle(model, variables)
-    for (tokens, delays), heard in zip(rows(found), sources(ENCODED), strict=True):
+    for (tokens, reach), heard in zip(rows(found), sources(ENCODED), strict=True):
         expected = simultaneous.translate(decoder, heard, DECODING)
-        assert tokens == expected.tokens and delays == expected.reach
+        assert tokens == expected.tokens and reach == expected.reach
 
 
 @pytest.mark.slow

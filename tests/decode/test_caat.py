@@ -10,8 +10,8 @@ import pytest
 from simuljax.config.decoding import Blocks, Decoding, LengthLimit, Repetition
 from simuljax.decode.beam import translate_speech
 from simuljax.decode.caat import CaatDecoder
-from simuljax.decode.simulate import Listening, simulate_speech
-from simuljax.decode.stream import StreamLimits
+from simuljax.decode.context import StreamLimits
+from simuljax.decode.reencoding import simulate_speech
 from simuljax.text import EOS
 from tests.helpers import models
 from tests.helpers.streams import HEARD, STATISTICS, Streams, cut, moved, recordings
@@ -137,10 +137,9 @@ def test_a_batch_of_whole_sources_is_what_streams_write(streams):
     read = 120 * 16
     pieces = [[min(read, len(s) - n) for n in range(0, len(s), read)] or [0] for s in sounds]
     found, _ = streams.run(sounds, pieces)
-    listening = Listening(read_ms=120, filterbank=HEARD.filterbank)
     lengths = np.array([len(s) for s in sounds])
     given = (streams.model, streams.variables, features_of(sounds), lengths)
-    how = {"decoding": decoding(BEAM), "listening": listening}
+    how = {"decoding": models.changed(decoding(BEAM), read_ms=120), "filterbank": HEARD.filterbank}
     done = jax.device_get(simulate_speech(*given, **how))
     for b, (tokens, heard, reach) in enumerate(found):
         count = int(done.lengths[b])

@@ -17,7 +17,7 @@ import pytest
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import History
-from simuljax.decode.simulate import Listening, simulate_speech
+from simuljax.decode.reencoding import simulate_speech
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, HEARD
 from tests.oracles import decisions
@@ -78,10 +78,8 @@ def check(case: Case) -> tuple[int, int, float]:
     )  # who is overruled, is for good
     scratch = streams.Scratch(translator, decoding, heard)
     history: History = "kept" if kept else "recomputed"
-    how = {"read_ms": models.STEP * 40, "filterbank": HEARD.filterbank}
-    listening = Listening(history=history, **how)
     say = functools.partial(scratch.say, history=history)
-    said = streams.assert_written(translator, decoding, listening, heard, say)
+    said = streams.assert_written(translator, decoding, heard, say, history)
     lasts = [len(streams.reads(len(recording))) - 1 for recording in heard.recordings]
     early = sum(turn < last for one, last in zip(said, lasts, strict=True) for turn in one.turns)
     tokens = sum(len(one.tokens) for one in said)
@@ -98,7 +96,7 @@ def test_8_recordings():
 @pytest.mark.slow
 def test_sentences_that_are_long(monkeypatch):
     """Beyond so many tokens the whole room is judged anew."""
-    monkeypatch.setattr("simuljax.decode.state.SHORT", 3)
+    monkeypatch.setattr("simuljax.decode.greedy.SHORT", 3)
     check(Case(encoder="rereading", decoding={"force_finish": True}))
 
 
@@ -144,7 +142,7 @@ def test_recordings_at_words():
         heard.amounts[heard.ended],
         np.repeat(words, 4, axis=1)[:, :frames],
         decoding=case.options,
-        listening=Listening(read_ms=models.STEP * 40, filterbank=HEARD.filterbank),
+        filterbank=HEARD.filterbank,
     )
     early, found = 0, jax.device_get(found)
     for index, count in enumerate(found.lengths):

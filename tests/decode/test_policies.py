@@ -14,6 +14,7 @@ from simuljax.audio import frame_count
 from simuljax.config.decoding import Beam, Decoding, LengthLimit
 from simuljax.config.model import Monotonic, PreDecision, SpeechConfig
 from simuljax.decode.beam import translate_speech
+from simuljax.decode.context import control_of
 from simuljax.decode.policies import (
     AlignAtt,
     EDAtt,
@@ -23,8 +24,7 @@ from simuljax.decode.policies import (
     PolicyError,
     WaitK,
 )
-from simuljax.decode.simulate import Listening, simulate_speech, usual_listening
-from simuljax.decode.state import control_of
+from simuljax.decode.reencoding import simulate_speech
 from simuljax.decode.stream import StreamingDecoder
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run_translator import RunTranslator
@@ -164,8 +164,7 @@ def test_8_recordings(name):
     case, heard = CASES[name], streams.material(1, 8, SHORT)
     speaker, decoding = translator(case.encoder), case.options
     scratch = Scratch(speaker, decoding, heard)
-    listening = usual_listening(decoding, STEP, filterbank=HEARD.filterbank)
-    said = streams.assert_written(speaker, decoding, listening, heard, scratch.say)
+    said = streams.assert_written(speaker, decoding, heard, scratch.say)
     last = [len(scratch.places(i)) - 1 for i in range(len(said))]
     early = sum(turn < end for one, end in zip(said, last, strict=True) for turn in one.turns)
     tokens = sum(len(one.tokens) for one in said)
@@ -186,12 +185,11 @@ def heard():
     return streams.material(1, 8, SHORT)
 
 
-def said(speaker, heard, policy, listening=None, **changes):
+def said(speaker, heard, policy, **changes):
     given = (speaker.network, speaker.variables)
     sound = (heard.features[heard.ended], heard.amounts[heard.ended])
     decoding = models.changed(DECODING, policy=policy, **changes)
-    how = {"decoding": decoding, "listening": listening, "words": WORDS}
-    return jax.device_get(simulate_speech(*given, *sound, **how))
+    return jax.device_get(simulate_speech(*given, *sound, decoding=decoding, words=WORDS))
 
 
 @pytest.mark.slow
@@ -233,11 +231,11 @@ def test_agreement_on_a_beam(speaker, heard):
     frames = heard.frames[heard.ended]
     given = (speaker.network, speaker.variables, heard.features[heard.ended], frames)
     policy = LocalAgreement(beam=3)
-    whole = said(speaker, heard, policy, Listening(read_ms=5_000))
+    whole = said(speaker, heard, policy, read_ms=5_000)
     wanted = translate_speech(*given, decoding=DECODING, beam=Beam(size=3))
     width = min(whole.tokens.shape[1], wanted.tokens.shape[1])
     np.testing.assert_array_equal(whole.tokens[:, :width], wanted.tokens[:, :width])
-    parts = said(speaker, heard, policy, Listening(read_ms=120))
+    parts = said(speaker, heard, policy, read_ms=120)
     there = np.arange(parts.tokens.shape[1]) < parts.lengths[:, None]
     early = there & (parts.delays < heard.amounts[heard.ended][:, None] / 16)
     assert early.sum() > 10 and (np.diff(parts.delays)[there[:, 1:]] >= 0).all()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simuljax.config.decoding import Decoding, check_policy
+from simuljax.config.decoding import Decoding, Stammer, check_policy
 from simuljax.config.model import Monotonic, SpeechConfig
 from simuljax.config.options import from_options
 from simuljax.decode.greedy import begins_word, words_begun
@@ -24,7 +24,7 @@ from simuljax.decode.policies import (
     WaitK,
 )
 from simuljax.decode.reencoding import usual_history
-from simuljax.decode.stammer import Stammer
+from simuljax.decode.stammer import RepetitionFilter
 from simuljax.text import EOS, PAD, WordCount, Words, count_words
 from tests.helpers import models
 from tests.text.samples import vocabulary as sampled
@@ -230,14 +230,14 @@ def most_often(text: list[str], longest: int) -> int:
     ],
 )
 def test_texts_by_hand(text, kept):
-    assert Stammer().text(text) == kept
-    assert Stammer(times=0).text(text) == text
+    assert RepetitionFilter().text(text) == kept
+    assert RepetitionFilter(limits=Stammer(times=0)).text(text) == text
 
 
 @given(words, st.integers(1, 3), st.integers(1, 4))
 def test_nothing_is_kept_too_often_and_nothing_else_is_left_out(text, times, longest):
     limits = Stammer(times=times, words=longest)
-    found = limits.begin().push(text)[1]
+    found = RepetitionFilter(limits=limits).push(text)[1]
     kept = [word for word in found if word]
     assert most_often(kept, longest) <= times
     assert (kept == text) == (most_often(text, longest) <= times)
@@ -251,7 +251,7 @@ def test_nothing_is_kept_too_often_and_nothing_else_is_left_out(text, times, lon
 
 @given(words, st.data())
 def test_words_may_come_in_any_pieces(text, data):
-    whole, guard, found = Stammer().begin().push(text)[1], Stammer().begin(), []
+    whole, guard, found = RepetitionFilter().push(text)[1], RepetitionFilter(), []
     while text:
         count = data.draw(st.integers(1, len(text)))
         guard, kept = guard.push(text[:count])

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
-from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingDecoder, padded
-from simuljax.decode.simulate import simulate_text
-from simuljax.decode.stream import StreamLimits
+from simuljax.decode.context import StreamLimits
+from simuljax.decode.reencoding import SHORTEST_TEXT, ReencodingDecoder, padded, simulate_text
 from tests.helpers import models
 from tests.oracles import simultaneous
 
@@ -84,10 +83,11 @@ def test_words_are_read_whole():
             sent = jnp.asarray(padded(tokens[row, :amount], SHORTEST_TEXT))
             over = jnp.array([amount == length])
             state, events = read(learnt, state, sent, jnp.array([amount]), over)
-            new, _, finished = events.row(0)
-            found[0].extend(new)
-            found[1].extend([turn] * len(new))
-            found[2].extend(np.asarray(events.written.reach)[0, : len(new)].tolist())
+            said = events.written
+            new, finished = int(said.lengths[0]), bool(events.finished[0])
+            found[0].extend(np.asarray(said.tokens)[0, :new].tolist())
+            found[1].extend([turn] * new)
+            found[2].extend(np.asarray(said.reach)[0, :new].tolist())
         assert finished and list(found) == wanted[row]
     assert models.compilations(read) == 1
 

@@ -10,10 +10,10 @@ import pytest
 from simuljax.audio import Features
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import DecoderWidth, Monotonic
-from simuljax.decode.state import Context, Known, attempt, commit, control_of, init_prefix
-from simuljax.decode.stream import StreamingDecoder, StreamLimits
+from simuljax.decode.context import Context, Known, StreamLimits, control_of
+from simuljax.decode.greedy import attempt, commit, init_prefix
+from simuljax.decode.stream import StreamingDecoder
 from simuljax.nn.monotonic import progress_of
-from simuljax.nn.transformer import LayerState
 from tests.decode.test_caat import MOST, utterances
 from tests.helpers import models
 from tests.helpers.streams import Streams, moved
@@ -76,9 +76,8 @@ def at_once(model, rule, variables, prefix, encoded):
         known_of(model, variables, encoded),
         init_prefix(model, len(prefix), 1, Decoding()),
     )
-    layers = LayerState(past=state.past, memory=known.memory, pointer=state.pointer)
-    given = (prefix, state.position, layers, known.progress, rule.selection)
-    tried = model.apply(variables, *given, method="attempt")
+    context = Context(model=model, variables=variables, control=rule, decoding=Decoding())
+    tried = attempt(context, state, known, prefix)
     return tried.logits, tried.layers.look.reach
 
 

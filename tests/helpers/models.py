@@ -18,7 +18,7 @@ from simuljax.config.model import (
     Width,
 )
 from simuljax.decode.beam import write_whole
-from simuljax.decode.state import context_of, known_of
+from simuljax.decode.context import context_of, known_of
 from simuljax.models.encoders import Encoded
 from simuljax.models.joint import JointModel, source_of
 from simuljax.nn.monotonic import fixed_windows
@@ -116,7 +116,7 @@ def translate_states(model, variables, encoded, decoding, beam=None):
         context = context_of(model, variables, decoding)
         decisions = fixed_windows(encoded.states, encoded.lengths, STEP, "average")
         ended = jnp.ones(encoded.lengths.shape, bool)
-        return write_whole(context, beam, known_of(context, encoded, decisions, ended))
+        return write_whole(context, beam, known_of(context, encoded, decisions, ended))[1]
 
     return translated(variables, encoded)
 

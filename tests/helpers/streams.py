@@ -26,19 +26,14 @@ from simuljax.audio import (
 )
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import SpeechConfig
-from simuljax.decode.simulate import Listening, simulate_speech
-from simuljax.decode.stammer import Stammer
-from simuljax.decode.stream import (
-    Chunk,
-    StreamingDecoder,
-    StreamLimits,
-    batch_axes,
-    put_rows,
-    take_rows,
-)
+from simuljax.decode.context import StreamLimits
+from simuljax.decode.policies import History
+from simuljax.decode.reencoding import simulate_speech
+from simuljax.decode.stammer import RepetitionFilter
+from simuljax.decode.stream import Chunk, StreamingDecoder
 from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count
-from simuljax.serve.run_translator import RunTranslator
+from simuljax.serve.run_translator import RunTranslator, batch_axes, put_rows, take_rows
 from simuljax.serve.session import Tokens
 from simuljax.serve.translator import Stream, Word
 from simuljax.text import EOS, Vocabulary, VocabularyConfig, learn
@@ -168,7 +163,7 @@ def known_states(samples, ended):
 
 
 def collect(found, events):
-    for b, n in enumerate(np.asarray(events.written.count)[: len(found)]):
+    for b, n in enumerate(np.asarray(events.written.lengths)[: len(found)]):
         for values, name in zip(found[b], ("tokens", "delays", "reach"), strict=True):
             values += np.asarray(getattr(events.written, name))[b, :n].tolist()
 
@@ -389,9 +384,9 @@ class Scratch:
 def assert_written(
     speaker: RunTranslator,
     decoding: Decoding,
-    listening: Listening,
     heard: Material,
     say: Callable[[int], Said],
+    history: History | None = None,
 ) -> list[Said]:
     """Live streams write what `say` finds for every recording; in a batch the same is written.
 
@@ -406,9 +401,10 @@ def assert_written(
         assert not expected.reach or found.reach == expected.reach
         said.append(expected)
     sound = (heard.features[heard.ended], heard.amounts[heard.ended])
-    how = {"decoding": decoding, "listening": listening, "words": speaker.words}
-    done = jax.device_get(simulate_speech(speaker.network, speaker.variables, *sound, **how))
-    first, step = listening.first_ms or listening.read_ms, listening.read_ms
+    given = (speaker.network, speaker.variables, *sound)
+    how = {"decoding": decoding, "filterbank": HEARD.filterbank, "words": speaker.words}
+    done = jax.device_get(simulate_speech(*given, **how, history=history))
+    first, step = decoding.reads_ms(models.STEP * 40)
     for index, one in enumerate(said):
         total, count = len(heard.recordings[index]) / 16, int(done.lengths[index])
         if (total - first) % step:
@@ -429,7 +425,7 @@ def words_of(tokens: list[int], times: list[int], end: int) -> list[tuple[str, f
             groups[-1].append(token)
     timed = zip(groups, [*over, end], strict=True)
     texts = [(VOCABULARY.decode(group), at / 16) for group, at in timed]
-    kept = Stammer().begin().push(text for text, _ in texts)[1]
+    kept = RepetitionFilter().push(text for text, _ in texts)[1]
     return [(text, at) for text, (_, at) in zip(kept, texts, strict=True) if text]
 
 

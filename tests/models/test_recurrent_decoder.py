@@ -10,17 +10,10 @@ import pytest
 from simuljax.config.decoding import Beam, Decoding, LengthLimit
 from simuljax.config.model import Monotonic, SpeechConfig, Width
 from simuljax.decode import beam
+from simuljax.decode.context import context_of, encode_speech, known_of
+from simuljax.decode.greedy import attempt, commit, init_prefix, replay
 from simuljax.decode.policies import FixedSteps
 from simuljax.decode.reencoding import no_targets, write_targets
-from simuljax.decode.state import (
-    attempt,
-    commit,
-    context_of,
-    encode_speech,
-    init_prefix,
-    known_of,
-    replay,
-)
 from simuljax.models.joint import source_of
 from simuljax.nn.subsampling import state_count
 from simuljax.text import BOS, EOS
@@ -136,7 +129,7 @@ def test_greedy_and_beam_find_what_loops_find(model, variables, speech, size):
         next_of = following(states, variables["params"]["decoder"])
         best = beam_oracle.search(next_of, limit, size or 1, 0.5)[0]
         assert found.tokens[row, : found.lengths[row]].tolist() == best.tokens
-        assert found.delays[row, : found.lengths[row]].tolist() == [len(states)] * len(best.tokens)
+        assert found.reach[row, : found.lengths[row]].tolist() == [len(states)] * len(best.tokens)
     assert len({tuple(row) for row in np.asarray(found.tokens).tolist()}) > 1
 
 
@@ -165,7 +158,7 @@ def test_fixed_steps_go_on_from_what_is_known(model, variables, speech):
             row.hear(some[: state_count(count)], ended=count == lengths[rows.index(row)])
     past = told.prefix.past
     for number, row in enumerate(rows):
-        count = int(told.written.count[number])
+        count = int(told.written.lengths[number])
         assert told.written.tokens[number, :count].tolist() == row.tokens
         for kept, known in zip((past.key, past.value), row.known, strict=True):
             np.testing.assert_allclose(kept[:, number, count - 1, 0], known, atol=1e-5)

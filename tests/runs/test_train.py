@@ -142,8 +142,10 @@ def test_a_live_evaluation_has_a_clock_which_runs_when_all_is_compiled(trained, 
 
 def test_a_sweep_has_a_curve(trained, capsys):
     chosen = Evaluation(run=trained, split="test", frames=8_000)
-    scores = evaluate_all(plan_evaluations(chosen, ("threshold=0.3,0.5",)))
-    assert len(scores) == 2
+    asked, models = plan_evaluations(chosen, ("threshold=0.3,0.5",))
+    assert len(evaluate_all(asked, models)) == 2
+    counted = (models.open, models.load, models.check)
+    assert [each.cache_info().misses for each in counted] == [1, 1, 2]
     assert (trained / "eval" / "test-speech-streamed-p0.3" / "instances.log").exists()
     assert (trained / "eval" / "curve.png").exists()
     assert "test-speech-streamed-p0.3" in capsys.readouterr().out

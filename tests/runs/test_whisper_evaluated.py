@@ -12,7 +12,7 @@ from simuljax.config.options import from_options, to_options
 from simuljax.eval import read_records
 from simuljax.models.whisper import Whisper
 from simuljax.runs import evaluate as evaluation
-from simuljax.runs.evaluate import evaluate, open_source, plan_evaluations
+from simuljax.runs.evaluate import evaluate, open_split, plan_evaluations
 from simuljax.serve.whisper import WhisperTranslator
 from tests.helpers.experiments import PATIENT
 from tests.models.whisper.small import TOKENIZER, small_model
@@ -80,5 +80,4 @@ def test_a_policy_of_ones_own(weights, corpus):
 def test_settings_that_whisper_does_not_have_are_refused(weights, corpus, given, fact):
     chosen = Evaluation.of(**{"run": weights, "corpus": corpus} | given)
     with pytest.raises(ConfigError, match=fact):
-        plan_evaluations(chosen)
-        open_source(chosen)
+        open_split(chosen, plan_evaluations(chosen)[1])

@@ -17,7 +17,7 @@ from simuljax.audio import as_int16, extract, normalise
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import WaitK
-from simuljax.decode.simulate import Listening, simulate_speech, simulate_text
+from simuljax.decode.reencoding import simulate_speech, simulate_text
 from simuljax.serve.bundled import BESIDE, CLIP, DEFAULT
 from simuljax.text import EOS, WordStream
 from simuljax.text.words import read_by_words
@@ -89,8 +89,7 @@ def test_simuleval_gets_what_is_simulated_of_speech(run, tmp_path):
         features = normalise(extract(sound[None], front_end.features), front_end.statistics)
         done = simulate_speech(
             translator.network, translator.variables, features, jnp.array([len(sound)]),
-            decoding=Decoding(k=3),
-            listening=Listening(read_ms=READ_MS, filterbank=front_end.features.filterbank),
+            decoding=Decoding(k=3, read_ms=READ_MS), filterbank=front_end.features.filterbank,
         )  # fmt: skip
         count = int(done.lengths[0])
         wanted.append(words_of(translator, done.tokens[0, :count], done.delays[0, :count]))

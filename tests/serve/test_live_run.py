@@ -17,18 +17,18 @@ import soundfile
 
 from simuljax.audio import RATE, AudioError
 from simuljax.eval.logs import read_records
-from simuljax.serve.live import LiveOptions, few_words, run
+from simuljax.serve.live import LiveOptions, few_words, run_live
 from tests.serve.live_fakes import ROOT, Model, on_terminal, read_until
 
 RUN = """
 import sys
 from pathlib import Path
-from simuljax.serve.live import LiveOptions, run
+from simuljax.serve.live import LiveOptions, run_live
 from simuljax.serve.whisper import WhisperStreaming
 from tests.serve.live_fakes import Model
 
 model = Model(last_s={last_s})
-run(LiveOptions(audio="-", log=Path({log!r})), lambda: model, WhisperStreaming())
+run_live(LiveOptions(audio="-", log=Path({log!r})), lambda: model, WhisperStreaming())
 print("model got", len(model.samples), model.window_s, file=sys.stderr)
 """
 
@@ -86,7 +86,7 @@ def test_an_error_is_raised_and_what_was_said_is_written(tmp_path, capsys):
     files = {"log": tmp_path / "a.log", "srt": tmp_path / "a.srt"}
     model = Model(fails_at=3)
     with pytest.raises(ZeroDivisionError, match="the model broke"):
-        run(LiveOptions(audio=str(tmp_path / "a.wav"), **files), lambda: model)  # pyright: ignore[reportArgumentType]
+        run_live(LiveOptions(audio=str(tmp_path / "a.wav"), **files), lambda: model)  # pyright: ignore[reportArgumentType]
     assert capsys.readouterr().out == "1600 1600 1600\n"
     (record,) = read_records(tmp_path / "a.log")
     assert record.delays == (100, 200, 300)
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_found_before_the_model_is_loaded(tmp_path):
     whole = (tmp_path / "a.wav").read_bytes()
     (tmp_path / "a.wav").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(AudioError, match=r"a\.wav"):
-        run(LiveOptions(audio=str(tmp_path / "a.wav")), lambda: pytest.fail("the model was loaded"))
+        run_live(LiveOptions(audio=str(tmp_path / "a.wav")), lambda: pytest.fail("it was loaded"))
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_the_warning_is_printed_once(tmp_path, capsys, seconds, words):
             return super().finish() if words else []
 
     soundfile.write(tmp_path / "a.wav", np.zeros(seconds * RATE, np.int16), RATE)
-    run(LiveOptions(audio=str(tmp_path / "a.wav")), Silent)  # pyright: ignore[reportArgumentType]
+    run_live(LiveOptions(audio=str(tmp_path / "a.wav")), Silent)  # pyright: ignore[reportArgumentType]
     printed = capsys.readouterr()
     assert printed.out.split() == words
     assert printed.err.count("words in ") == (seconds == 130 or not words)

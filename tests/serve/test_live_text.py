@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.config.decoding import Decoding, LengthLimit
+from simuljax.config.decoding import Decoding, LengthLimit, Stammer
 from simuljax.config.model import Monotonic
 from simuljax.decode.policies import WaitK
-from simuljax.decode.simulate import simulate_text
-from simuljax.decode.stammer import Stammer
+from simuljax.decode.reencoding import simulate_text
 from simuljax.eval import average_lagging
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import RunTranslator

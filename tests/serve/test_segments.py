@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from simuljax.audio.segmentation import Segmenter
-from simuljax.config.decoding import Decoding, LengthLimit, Segmentation
+from simuljax.config.decoding import Decoding, LengthLimit, Segmentation, Stammer
 from simuljax.decode.policies import Greedy
-from simuljax.decode.stammer import Stammer
 from simuljax.serve.cascade import TextReader
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import STATE, Read, ReadSession, Tokens

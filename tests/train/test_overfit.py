@@ -20,7 +20,7 @@ from simuljax.config.model import (
     SpeechConfig,
     TextConfig,
 )
-from simuljax.decode.simulate import Listening, simulate_speech
+from simuljax.decode.reencoding import simulate_speech
 from simuljax.losses import JointObjective
 from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
@@ -169,8 +169,7 @@ def test_caat_learns_4_and_writes_them_while_they_are_spoken(caat):
     given = (JointModel(CAAT), {"params": jax.device_get(params)}, features, STRAIGHT.audio_length)
     early = 0
     for blocks in (Blocks(inside=1), Blocks()):
-        how = {"decoding": Decoding(blocks=blocks), "listening": Listening(read_ms=160)}
-        done = simulate_speech(*given, **how)
+        done = simulate_speech(*given, decoding=Decoding(blocks=blocks, read_ms=160))
         for b, n in enumerate(np.asarray(done.lengths)):
             said = STRAIGHT.target[b, : STRAIGHT.target_length[b]].tolist()
             assert done.tokens[b, :n].tolist() == said

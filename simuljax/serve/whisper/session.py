@@ -18,9 +18,10 @@ from typing import Literal
 import numpy as np
 
 from simuljax.audio import RATE
+from simuljax.config.decoding import Stammer
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.decode.policies import Consensus, Policy
-from simuljax.decode.stammer import Stammer, plain
+from simuljax.decode.stammer import RepetitionFilter, plain
 from simuljax.models.whisper import Decoding
 from simuljax.models.whisper.config import WINDOW_S
 from simuljax.models.whisper.tokenizer import Task, language_code
@@ -120,7 +121,7 @@ class WhisperSession(Session):
         self.before: list[Hypothesis] = []  # the latest last
         self.prompt: tuple[int, ...] = ()
         self.last_words: list[str] = []  # without capitals and marks
-        self.unrepeated = settings.stammer.begin()
+        self.unrepeated = RepetitionFilter(limits=settings.stammer)
         self.settled = 0  # samples that left the buffer
         self.settled_words = 0  # committed words that left the buffer
         self.guessed = 0  # samples of windows of which the language was guessed

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simuljax.audio import RATE
+from simuljax.config.decoding import Stammer
 from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import AlignAtt, Greedy, LocalAgreement, Offline
-from simuljax.decode.stammer import Stammer
 from simuljax.models.whisper import Decoding, Tokenizer, Whisper, load
 from simuljax.profile.measure import counted_programs
 from simuljax.serve.translator import batch_sizes, batches
