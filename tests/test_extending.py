@@ -21,8 +21,8 @@ from simuljax.decode.reencoding import simulate_speech
 from simuljax.losses import Term
 from simuljax.models.parameters import by_path
 from simuljax.train.loop import TrainingRun, alike, fit
+from simuljax.train.run import load_params
 from simuljax.train.run_log import read_metrics
-from simuljax.train.run_params import load
 from tests.helpers import models, streams
 from tests.helpers.experiments import documented
 from tests.helpers.streams import DECODING, HEARD
@@ -125,7 +125,9 @@ def test_runs_with_two_weights_share_an_update(tmp_path):
         expected = pytest.approx(-0.5 * some[step]["entropy"], rel=1e-5)
         assert some[step]["weighted_entropy"] == expected
     assert none[3]["loss"] == pytest.approx(some[3]["loss"] + 0.5 * some[3]["entropy"], rel=1e-4)
-    first, second = (jax.device_get(load(tmp_path / name, "last").params) for name in weights)
+    first, second = (
+        jax.device_get(load_params(tmp_path / name, "last").params) for name in weights
+    )
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), first, second)
     assert max(jax.tree.leaves(moved["decoder"])) > 1e-5  # its gradient arrived
 

@@ -14,7 +14,7 @@ from simuljax.config.training import Objective, Training
 from simuljax.text import Vocabulary, VocabularyConfig, learn
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.run_params import AVERAGED
+from simuljax.train.run import AVERAGED
 from tests.helpers.models import parameters, translator
 
 WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]

@@ -16,7 +16,8 @@ from simuljax.config.experiment import Experiment, Joining
 from simuljax.runs.evaluate import SCORES, Models, check_data, corpus_of
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import is_locked
-from simuljax.train.loop import ENDED, alike
+from simuljax.train.loop import alike
+from simuljax.train.run import ENDED
 from simuljax.train.run_log import FILE as METRICS
 
 FAILED = "failed.txt"  # in a run's directory

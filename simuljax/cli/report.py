@@ -21,8 +21,7 @@ from simuljax.report.run_page import Knowledge, Report, write_report
 from simuljax.report.utterances import SourceAudio
 from simuljax.runs.heads import draw_alignment, has_alignment, look
 from simuljax.train.checkpoint import CHECKPOINTS
-from simuljax.train.run import open_run
-from simuljax.train.run_params import find_params
+from simuljax.train.run import find_params, open_run
 
 ALIGNMENT = "alignment.png"  # beside a log
 

@@ -32,8 +32,7 @@ from simuljax.runs.split import RunSplit, open_examples
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS
 from simuljax.train.forward import branches, draw_k, matching_options, shift
-from simuljax.train.run import Run, load_checkpoint, open_run
-from simuljax.train.run_params import Which
+from simuljax.train.run import Run, Which, load_checkpoint, open_run
 
 STATE_S = STRIDE / 100  # seconds that an encoder state stands for
 

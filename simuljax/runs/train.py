@@ -26,8 +26,8 @@ from simuljax.runs.init_from import Initialise, initialiser
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
-from simuljax.train.loop import ENDED, TrainingRun, compile_ahead, fit
-from simuljax.train.run import CONFIG_FILE
+from simuljax.train.loop import TrainingRun, compile_ahead, fit
+from simuljax.train.run import CONFIG_FILE, ENDED
 from simuljax.train.step import TrainState
 
 # Fields that may change when a run is resumed; any other change makes it another run.

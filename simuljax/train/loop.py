@@ -37,11 +37,10 @@ from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.forward import Forward
+from simuljax.train.run import ENDED, average_around_best
 from simuljax.train.run_log import RunLog, duration
-from simuljax.train.run_params import average_around_best
 from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Report, TrainState, Update, shape_of
 
-ENDED = "ended.json"  # in the directory of a run that was not merely interrupted
 MOST_REFUSED = 10  # updates in a row whose gradient is not finite
 COMPILE_S = 30.0  # about, for one batch shape on a few cores; shapes are compiled side by side
 Change = Callable[[Any], Any]  # of parameters

@@ -12,8 +12,8 @@ import pytest
 from simuljax.config.training import Training
 from simuljax.train.checkpoint import Checkpoints
 from simuljax.train.loop import TrainingRun, compile_update, fit
+from simuljax.train.run import load_params
 from simuljax.train.run_log import read_metrics
-from simuljax.train.run_params import load
 from simuljax.train.step import CompiledUpdate, TrainState
 from tests.train import runs, small
 from tests.train.overfitting import compiling_quickly
@@ -62,10 +62,10 @@ def assert_close(one, other) -> None:
 @pytest.mark.parametrize("way", ["pmap", WAY])
 def test_two_hosts_are_as_one(together, by_sgd, tmp_path, way):
     state = trained(tmp_path, runs.training(method="sgd"), by_sgd)
-    held = load(together / way, "last")
+    held = load_params(together / way, "last")
     assert held.steps == (12,)
     assert_close(held.params, jax.device_get(state.params))
-    assert load(together / way, "averaged").steps == (8, 12)
+    assert load_params(together / way, "averaged").steps == (8, 12)
     one, both = read_metrics(tmp_path), read_metrics(together / way)
     assert [line["step"] for line in both] == [line["step"] for line in one]  # written once
     for a, b in zip(one, both, strict=True):
@@ -106,7 +106,9 @@ def test_one_host_goes_on_as_two_whose_death_ends_both_and_both_resume(together,
     pair[0].kill()
     ended_after(pair[1], 0, 3 * SILENT_S)
     ended(two(tmp_path, *SGD))
-    assert_close(load(tmp_path / WAY, "last").params, load(together / WAY, "last").params)
+    assert_close(
+        load_params(tmp_path / WAY, "last").params, load_params(together / WAY, "last").params
+    )
 
 
 def test_a_host_that_is_stopped_ends_the_other(tmp_path):

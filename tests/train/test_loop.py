@@ -25,16 +25,9 @@ from simuljax.train import cluster
 from simuljax.train.checkpoint import Checkpoints
 from simuljax.train.flops import forward_flops, peak_flops
 from simuljax.train.forward import Forward
-from simuljax.train.loop import (
-    ENDED,
-    Interruption,
-    Phase,
-    TrainingRun,
-    fit,
-    last_update,
-)
+from simuljax.train.loop import Interruption, Phase, TrainingRun, fit, last_update
+from simuljax.train.run import ENDED, load_params
 from simuljax.train.run_log import read_metrics
-from simuljax.train.run_params import load
 from simuljax.train.step import CompiledUpdate
 from tests.train import runs, small
 from tests.train.overfitting import compiling_quickly
@@ -337,7 +330,7 @@ def losses(run: Path) -> list[float]:
 
 
 def params(run: Path):
-    return jax.device_get(load(run, "last").params)
+    return jax.device_get(load_params(run, "last").params)
 
 
 @pytest.mark.slow
