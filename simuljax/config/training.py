@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from simuljax.audio import Features, SpecAugment, WaveAugment
+from simuljax.audio import SpecAugment, WaveAugment
 from simuljax.config.fields import Checked, ConfigError, setting
 from simuljax.errors import unknown
 from simuljax.losses import JointObjective, Term
@@ -21,10 +21,9 @@ Random = Literal["rbg", "threefry"]
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """The terms of the loss, and the features of speech."""
+    """The terms of the loss, as `simuljax.losses.objective` adds them; augmentation of speech."""
 
     terms: tuple[Term, ...] = setting(JointObjective().terms(), help="Terms of the loss.")
-    features: Features = setting(Features(), help="Features of speech.")
     augment: SpecAugment | None = setting(None, help="Augmentation of features.")
     wave_augment: WaveAugment = setting(WaveAugment(), help="Augmentation of audio.")
 
@@ -156,7 +155,7 @@ class Training(Checked):
     updates: int = setting(100_000, help="Updates at most; 0 only initialises.", low=0)
     epochs: float | None = setting(None, help="Epochs at most; None: no limit.", above=0)
     optimiser: Optimiser = setting(Optimiser(), help="Optimiser and learning rate.")
-    objective: Objective = setting(Objective(), help="Losses, features and augmentation.")
+    objective: Objective = setting(Objective(), help="Losses and augmentation.")
     accumulate: int = setting(1, help="Batches to an update.", low=1)
     seed: int = setting(0, help="Seed of parameters, dropout, noise and augmentation.", low=0)
     order: int | None = setting(None, help="Seed of the order of batches; None: `seed`.", low=0)

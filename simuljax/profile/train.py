@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio import SpecAugment, Statistics, WaveAugment
+from simuljax.audio import FeatureRecord, Features, SpecAugment, WaveAugment, neutral
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective, Optimiser
@@ -164,12 +164,11 @@ def augmented_ms(update: Update, replicas: Replicas, plain: Repeated, calls: int
 def build(chosen: TrainProfile) -> Update:
     """Return the update of the preset with every loss."""
     model = preset(chosen.preset, chosen.dtype, chosen.unroll, chosen.vocabulary)
-    zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
     return Update(
         model=JointModel(model),
         objective=Objective(terms=JointObjective(latency=0.05).terms(), augment=SpecAugment()),
         optimiser=Optimiser().build(),
-        statistics=Statistics(mean=zeros + 8, std=ones * 4, frames=1),
+        front_end=FeatureRecord(features=Features(), statistics=neutral(80)),
     )
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from data_pipelines.dataset import Split
-from simuljax.audio import Statistics, features_of, frame_count
+from simuljax.audio import FeatureRecord, features_of, frame_count
 from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import from_json, read_json, write_json
@@ -143,7 +143,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
     objective = run.config.training.objective
     look = functools.partial(_look, JointModel(run.model), objective)
     seen = [
-        jax.device_get(look(translator.variables, run.front_end.statistics, batch))
+        jax.device_get(look(translator.variables, run.front_end, batch))
         for _, batch in split.batches(set())
     ]
     heads = run.model.width.heads
@@ -155,11 +155,11 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _look(
-    model: JointModel, objective: Objective, variables: Any, statistics: Statistics, batch: Batch
+    model: JointModel, objective: Objective, variables: Any, front_end: FeatureRecord, batch: Batch
 ) -> dict[str, jax.Array]:
     """Return where the branches of a batch read, and what DAR and the alignment do with it."""
     bound = model.bind(variables)
-    speech, text = branches(bound, batch, statistics, objective, draw_k(model, None))
+    speech, text = branches(bound, batch, front_end, objective, draw_k(model, None))
     assert speech is not None
     found = {
         "delays": speech.delays,

@@ -176,9 +176,7 @@ def with_sizes(experiment: Experiment, data: TrainingInput) -> Experiment:
         target_vocabulary=data.vocabularies.target.size,
         features=data.features.features.dims,
     )
-    objective = replace(experiment.training.objective, features=data.features.features)
-    training = replace(experiment.training, objective=objective)
-    return replace(experiment, model=model, training=training)
+    return replace(experiment, model=model)
 
 
 def write_config(experiment: Experiment) -> None:

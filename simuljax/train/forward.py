@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from simuljax import losses
-from simuljax.audio import Statistics, features_of, frame_count
+from simuljax.audio import FeatureRecord, features_of, frame_count
 from simuljax.audio.spec_augment import spec_augment
 from simuljax.audio.wave_augment import wave_augment
 from simuljax.batch import Batch
@@ -48,7 +48,7 @@ def forward(
     model: JointModel,
     variables: Variables,
     batch: Batch,
-    statistics: Statistics,
+    front_end: FeatureRecord,
     objective: Objective,
     key: jax.Array | None,
     words: Words | None = None,
@@ -70,12 +70,12 @@ def forward(
         rngs={name: keys[name] for name in BATCH_KEYS[:2] if name in keys},
         mutable=[STATISTICS] if train else False,
     )
-    speech, text = branches(bound, batch, statistics, objective, k, keys if train else None, words)
+    speech, text = branches(bound, batch, front_end, objective, k, keys if train else None, words)
     teacher, seen = None, {}
     if speech is not None and text is not None and objective.teacher is not None:
         fixed, silent = model.bind({"params": variables.teacher}), batch.audio[:, :0]
         only_text = dataclasses.replace(batch, audio=silent)
-        _, teacher = branches(fixed, only_text, statistics, objective, k)
+        _, teacher = branches(fixed, only_text, front_end, objective, k)
     with jax.named_scope("losses"):
         given = Outputs(targets=batch.target, speech=speech, text=text, teacher=teacher)
         terms = losses.term_values(objective.terms, given)
@@ -114,7 +114,7 @@ def matching_options(objective: Objective) -> dict[str, Any]:
 def branches(
     bound: JointModel,
     batch: Batch,
-    statistics: Statistics,
+    front_end: FeatureRecord,
     objective: Objective,
     k: jax.Array,
     keys: Mapping[str, jax.Array] | None = None,
@@ -128,7 +128,7 @@ def branches(
     train, from_speech, from_text = keys is not None, None, None
     if bound.config.speech is not None and batch.audio.shape[1]:
         augment = keys["augment"] if keys else None
-        features, frames = speech_features(batch, statistics, objective, augment)
+        features, frames = speech_features(batch, front_end, objective, augment)
         encoded = bound.encode_speech(features, frames, train=train)
         encoded = with_words(bound.config, encoded, words)
         labels = batch.words if bound.config.predecision.kind == "words" else batch.phonemes
@@ -162,15 +162,15 @@ def branches(
 
 @jax.named_scope("front_end")
 def speech_features(
-    batch: Batch, statistics: Statistics, objective: Objective, key: jax.Array | None
+    batch: Batch, front_end: FeatureRecord, objective: Objective, key: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Return normalised features [B, F, D] and their lengths; augmented if there is a key."""
     audio = batch.audio
     if key is not None and objective.wave_augment.active:
         wave_key = jax.random.fold_in(key, WAVE)
         audio = wave_augment(wave_key, audio, batch.audio_length, objective.wave_augment)
-    features = features_of(audio, objective.features, statistics)
-    frames = frame_count(batch.audio_length, objective.features.filterbank)
+    features = features_of(audio, front_end.features, front_end.statistics)
+    frames = frame_count(batch.audio_length, front_end.features.filterbank)
     if key is not None and objective.augment is not None:
         features = spec_augment(key, features, frames, objective.augment)
     return features, frames

@@ -96,7 +96,7 @@ def compile_update(
         objective=first.objective.computing(other.objective for other in others),
         optimiser=first.optimiser.build(),
         factor=first.optimiser.factor,
-        statistics=features.statistics,
+        front_end=features,
         words=words,
         random=first.random,
     )

@@ -119,7 +119,7 @@ def check_belongs(run: Run) -> None:
                 f"{run.directory / name} has {found} {what} and the model was trained with "
                 f"{wanted}: it is from another run; put the right one back"
             )
-    trained_on = run.config.training.objective.features
+    trained_on = run.config.data.features
     other = differences(to_json(trained_on), to_json(run.front_end.features))
     if other:
         raise RunError(

@@ -28,7 +28,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from simuljax.audio import Statistics
+from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
 from simuljax.config.training import Objective, Parallelism, Random
 from simuljax.losses import Loss, TermSum, combine
@@ -83,7 +83,7 @@ class Update:
     model: JointModel
     objective: Objective
     optimiser: optax.GradientTransformation
-    statistics: Statistics
+    front_end: FeatureRecord
     words: Words | None = None
     random: Random = "rbg"
     factor: Callable[[str], float] = lambda path: 1.0  # of the rate; 0: no gradient is computed
@@ -177,7 +177,7 @@ class Update:
         watch: bool = False,
     ) -> Forward:
         variables = Variables(params=params, statistics=state.statistics, teacher=state.teacher)
-        given = (batch, self.statistics, self.objective, key, self.words)
+        given = (batch, self.front_end, self.objective, key, self.words)
         return forward(self.model, variables, *given, watch=watch)
 
     def first_key(self, seed: jax.Array | int) -> jax.Array:
