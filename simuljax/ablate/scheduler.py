@@ -16,7 +16,6 @@ from simuljax.config.experiment import Experiment, Joining
 from simuljax.runs.evaluate import SCORES, Models, check_data, corpus_of
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import is_locked
-from simuljax.train.loop import alike
 from simuljax.train.run import ENDED
 from simuljax.train.run_log import FILE as METRICS
 
@@ -115,7 +114,7 @@ class Task:
         first, *others = [run.to_train for run in self.runs]
         objective = first.training.objective.computing(each.training.objective for each in others)
         counts = {name: float(weight > 0) for name, weight in objective.weights().items()}
-        training = alike(first.training)
+        training = first.training.without_seed_and_weights()
         order = training.order if first.data.joining != Joining() else None
         training = replace(training, objective=objective.with_weights(**counts), order=order)
         return len(self.runs), replace(first, run=Path(), init_from=(), training=training)
@@ -232,8 +231,9 @@ def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:
 def can_join(run: Planned, other: Planned) -> bool:
     """Return True if one compiled update, the same batches and the same step serve both."""
     one, two = run.to_train, other.to_train
+    common = [each.training.without_seed_and_weights() for each in (one, two)]
     same = replace(two, run=one.run, init_from=one.init_from, training=one.training)
-    if same != one or alike(one.training) != alike(two.training):
+    if same != one or common[0] != common[1]:
         return False
     steps = [Checkpoints(each.run / CHECKPOINTS).steps()[-1:] for each in (one, two)]
     return steps[0] == steps[1]

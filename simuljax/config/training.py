@@ -1,5 +1,6 @@
 """Declare a training: its objective, optimiser, schedule, and the processes it runs on."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -188,6 +189,20 @@ class Training(Checked):
             raise ConfigError(
                 f"term {waiting[0]!r} starts at convergence; set patience, which detects it"
             )
+
+    def last_update(self, batches: int) -> int:
+        """Return the last of `updates`, or the one that completes the last epoch of `batches`."""
+        if self.epochs is None:
+            return self.updates
+        return min(self.updates, math.ceil(self.epochs * batches / self.accumulate))
+
+    def without_seed_and_weights(self) -> "Training":
+        """Return the same for all trainings that one compiled update serves.
+
+        A loss that counts in one of them is computed for all, with a weight of 0 where it does not.
+        """
+        order = self.seed if self.order is None else self.order
+        return replace(self, objective=self.objective.without_weights(), order=order, seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,7 @@ def run(config: TrainProfile, traces: Path | None = None) -> dict[str, Any]:
     weights = {k: jnp.float32(v) for k, v in update.objective.weights().items()}
     weights = replicas.replicate(weights)
     params, statistics = initialise(update.model, jax.random.key(0, impl="rbg"))
-    optimiser = update.optimiser.init(params)
+    optimiser = update.optimiser.build().init(params)
     first = TrainState(step=jnp.int32(0), params=params, statistics=statistics, optimiser=optimiser)
     state = replicas.replicate(first)
     step: Any = replicas.wrap(update.whole, 4, donate=0)
@@ -117,7 +117,7 @@ def run(config: TrainProfile, traces: Path | None = None) -> dict[str, Any]:
         **memory_of(compiled),
         "model_tflop": flops / 1e12,
         "gbyte": cost_of(compiled)["gbyte"],
-        "devices": replicas.count,
+        "devices": replicas.mesh.size,
         "collectives": collectives(compiled.as_text() or ""),
         "utilisation": flops / (ms / 1e3) / peak if peak else None,
     }
@@ -167,7 +167,7 @@ def build(chosen: TrainProfile) -> Update:
     return Update(
         model=JointModel(model),
         objective=Objective(terms=JointObjective(latency=0.05).terms(), augment=SpecAugment()),
-        optimiser=Optimiser().build(),
+        optimiser=Optimiser(),
         front_end=FeatureRecord(features=Features(), statistics=neutral(80)),
     )
 

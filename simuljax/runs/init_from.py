@@ -23,9 +23,8 @@ from simuljax.models.whisper.weights import dimensions_of, parameters, read_chec
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.run import Run, load_checkpoint, open_run
+from simuljax.train.step import Initialise
 
-Initialise = Callable[[Any], Any]  # changes the first parameters
-Report = dict[str, list[str]]  # the fate of every parameter, by its kind
 EMBEDDINGS = {
     "source": ("text/embedding/", "speech/ctc/"),
     "target": ("decoder/embedding/", "decoder/output/"),
@@ -41,9 +40,7 @@ KINDS = {  # of outcomes
 }
 
 
-def initialiser(
-    experiment: Experiment, data: TrainingInput, part: str = "params"
-) -> Initialise | None:
+def initialiser(experiment: Experiment, data: TrainingInput, part: str = "params") -> Initialise:
     """Return the function that takes parameters from other runs, after checking its rules."""
     entries = [init for init in experiment.init_from if init.fills == part]
     if part == "teacher" and entries and experiment.training.objective.teacher is None:
@@ -144,15 +141,17 @@ def check_vocabularies(
             )
 
 
-def transfer(params: dict, donor: Mapping, rules: Sequence[str]) -> tuple[dict, Report]:
-    """Return the parameters with those of the donor in place, and a report.
+def transfer(
+    params: dict, donor: Mapping, rules: Sequence[str]
+) -> tuple[dict, Mapping[str, Sequence[str]]]:
+    """Return the parameters with those of the donor in place, and the fate of each by its kind.
 
     Of several rules for a parameter the most specific counts. Embeddings of another vocabulary must
     not be transferred: another size is noticed here, one of equal size is not.
     """
     own, given = by_path(params), by_path(donor)
     parsed = check_rules(rules, own, given)
-    new, used, report = dict(own), set(), Report({kind: [] for kind in KINDS})
+    new, used, report = dict(own), set(), {kind: [] for kind in KINDS}
     for path, value in own.items():
         source = source_of(path, parsed)
         shown = path if source in (None, path) else f"{path} <- {source}"
@@ -171,7 +170,7 @@ def transfer(params: dict, donor: Mapping, rules: Sequence[str]) -> tuple[dict, 
     return jax.tree_util.tree_map_with_path(lambda keys, _: new[path_of(keys)], params), report
 
 
-def table(report: Report) -> str:
+def table(report: Mapping[str, Sequence[str]]) -> str:
     """Return a line for each kind of outcome: how many parameters, and the first of them."""
     lines = []
     for kind, title in KINDS.items():

@@ -41,7 +41,8 @@ class Variables:
 
     params: Any
     statistics: Any  # BatchNorm's
-    teacher: Any = None  # parameters of a text branch that DAR compares speech with
+    # Parameters of a text branch that DAR compares speech with; {} where it needs none.
+    teacher: Any = flax.struct.field(default_factory=dict)
 
 
 def forward(

@@ -160,12 +160,6 @@ class MetricsWriter:
             self._board.close()
 
 
-def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's metrics, without one that is still being written."""
-    path = Path(run_dir) / FILE
-    return [line for line, _ in complete_lines(path)] if path.exists() else []
-
-
 def complete_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Yield objects and bytes of complete lines; only the last may be broken off."""
     lines = path.read_bytes().splitlines(keepends=True)

@@ -12,8 +12,8 @@ import pytest
 
 from simuljax.ablate.launchers import simuljax_command
 from simuljax.train.run import ENDED, load_params
-from simuljax.train.run_log import read_metrics
 from tests.helpers.grids import environment, spoken_corpus
+from tests.train.runs import metrics
 from tests.train.states import assert_same_bits
 
 ROOT = Path(__file__).parents[2]
@@ -143,7 +143,7 @@ def test_a_job_resumes_whatever_ends_it(slurm: Slurm, whole: Path) -> None:
     one, other = (load_params(run, "last") for run in (whole, slurm.runs / "often"))
     assert one.steps == other.steps
     assert_same_bits(one.params, other.params)
-    lines = [[line["step"] for line in read_metrics(run)] for run in (whole, slurm.runs / "often")]
+    lines = [[line["step"] for line in metrics(run)] for run in (whole, slurm.runs / "often")]
     assert lines[0] == lines[1]  # without holes or repeats
 
 

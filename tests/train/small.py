@@ -54,8 +54,7 @@ def update(model: ModelConfig, optimiser: Optimiser = SGD, **changes: Any) -> Up
     given: dict[str, Any] = {"objective": objective(), "front_end": HEARD}
     return Update(
         model=JointModel(model, axis=AXIS),
-        optimiser=optimiser.build(),
-        factor=optimiser.factor,
+        optimiser=optimiser,
         **given | changes,
     )
 
