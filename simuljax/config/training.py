@@ -34,9 +34,6 @@ class Objective:
             if names.count(name) > 1:
                 raise ConfigError(f"terms has two called {name!r}; names must differ")
 
-    def term(self, name: str) -> Term | None:
-        return next((term for term in self.terms if term.name == name), None)
-
     def weight(self, name: str) -> float:
         """Return the weight of a term; 0 if there is none."""
         return self.weights().get(name, 0.0)
@@ -70,6 +67,12 @@ class Objective:
     def needs(self, part: str) -> bool:
         """Return True if a term that counts uses "text" or "lattice"."""
         return any(term.needs(part) for term in self.terms)
+
+    @property
+    def matching(self) -> dict[str, Any]:
+        """Return the options of DAR that say how columns are matched."""
+        options = next((term.options for term in self.terms if term.name == "dar"), {})
+        return {name: options[name] for name in ("temperature", "across_heads") if name in options}
 
     @property
     def teacher(self) -> Mapping[str, Any] | None:

@@ -25,13 +25,13 @@ import jax.numpy as jnp
 
 from simuljax.losses.attentive import cross_attentive, decision_attentive, decision_perplexity
 from simuljax.losses.ctc import ctc as ctc_loss
-from simuljax.losses.token_losses import (
+from simuljax.losses.decoder_losses import (
     PerExample,
     head_variance,
     label_smoothed_cross_entropy,
     online_distillation,
 )
-from simuljax.losses.token_losses import latency as latency_loss
+from simuljax.losses.decoder_losses import latency as latency_loss
 
 # The text energies that DAR compares speech with. "flow": those of the text branch, which learns
 # from DAR too; "stop": the same held fixed, as in the paper; "averaged": those of an exponential
@@ -69,11 +69,6 @@ class Outputs:
     speech: Branch | None = None
     text: Branch | None = None
     teacher: Branch | None = None  # the text branch of an averaged or frozen model
-
-    def paired_length(self) -> jax.Array:
-        """Return target lengths [B], 0 for an example that lacks speech or text."""
-        assert self.speech is not None and self.text is not None
-        return _paired(self.speech, self.text)
 
 
 TermFunction = Callable[..., PerExample | None]
@@ -120,7 +115,7 @@ def kd(outputs: Outputs) -> PerExample | None:
     """Return online distillation of text into speech; divided by all tokens of speech."""
     if outputs.speech is None or outputs.text is None:
         return None
-    paired = outputs.paired_length()
+    paired = _paired(outputs.speech, outputs.text)
     value, _ = online_distillation(outputs.speech.logits, outputs.text.logits, paired)
     return value, _tokens(outputs.speech.target_length)
 
@@ -155,6 +150,7 @@ def dar(
     speech, text = outputs.speech, outputs.text
     if speech is None or text is None or speech.energies is None:  # offline models have none
         return None
+    paired = _paired(speech, text)
     if teacher in OWN_TEACHERS:
         if outputs.teacher is None:
             raise ValueError(f"dar has teacher {teacher!r}: give the outputs of that text branch")
@@ -163,7 +159,6 @@ def dar(
         b.energies if bias else b.energies - b.energy_bias[:, None, None, None, None]
         for b in (speech, text)
     ]
-    paired = outputs.paired_length()
     of_layer = _of_layer(
         decision_attentive,
         speech,
@@ -231,6 +226,36 @@ NEEDS: Mapping[str, str] = {
 }  # fmt: skip
 
 
+def logged_values(
+    outputs: Outputs, matching: Mapping[str, Any], *, dar: bool, watch: bool
+) -> dict[str, PerExample]:
+    """Return what is logged and no loss: accuracies, and how the decisions of branches compare.
+
+    The latter where both branches have energies and DAR counts. With `watch`, whether it counts or
+    not, and DAR as the paper has it, whichever form is trained, and how its columns match.
+    """
+    speech, text = outputs.speech, outputs.text
+    branches = {"st_accuracy": speech, "mt_accuracy": text}
+    found = {name: _accuracy(b, outputs.targets) for name, b in branches.items() if b is not None}
+    if speech is None or text is None or speech.energies is None:
+        return found
+    if dar or watch:
+        found |= decision_statistics(speech, text)
+    if watch:  # one layer after the other: it need not be fast
+        of_layer = _of_layer(decision_attentive, speech, text, _paired(speech, text))
+        value, weight = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
+        found["dar_paper"] = value.mean(0), weight[0]
+        found["dar_perplexity"] = matching_perplexity(speech, text, **matching)
+    return found
+
+
+def _accuracy(branch: Branch, targets: jax.Array) -> PerExample:
+    """Return the number of tokens predicted right, given those before, and of all tokens."""
+    counted = _within(branch.target_length, targets.shape[1])
+    right = (branch.logits.argmax(-1) == targets) & counted
+    return _tokens(right.sum(-1)), _tokens(counted.sum(-1))
+
+
 def decision_statistics(speech: Branch, text: Branch) -> dict[str, PerExample]:
     """Return what shows whether DAR runs away, for examples with both speech and text.
 
@@ -249,16 +274,6 @@ def decision_statistics(speech: Branch, text: Branch) -> dict[str, PerExample]:
         found[f"{prefix}_energy"] = energy / jnp.maximum(places.sum((1, 2)), 1), exists
         found[f"{prefix}_read"] = exists * read / jnp.maximum(real.sum(1), 1), exists
     return found
-
-
-def paper_decision_attentive(speech: Branch, text: Branch) -> PerExample:
-    """Return DAR as the paper has it, whichever form is trained: forms compare by it.
-
-    Layers are computed one after the other: it need not be fast.
-    """
-    of_layer = _of_layer(decision_attentive, speech, text, _paired(speech, text))
-    value, weight = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
-    return value.mean(0), weight[0]
 
 
 def matching_perplexity(

@@ -31,7 +31,7 @@ from simuljax.report import figures
 from simuljax.runs.split import RunSplit, open_examples
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS
-from simuljax.train.forward import branches, draw_k, matching_options, shift
+from simuljax.train.forward import branches, draw_k, shift
 from simuljax.train.run import Run, Which, load_checkpoint, open_run
 
 STATE_S = STRIDE / 100  # seconds that an encoder state stands for
@@ -147,7 +147,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
         for _, batch in split.batches(set())
     ]
     heads = run.model.width.heads
-    matched = heads if matching_options(objective).get("across_heads", True) else 1
+    matched = heads if objective.matching.get("across_heads", True) else 1
     found = summarise(tuple(trained.steps), [real_values(each) for each in seen], heads, matched)
     write_json(path, found)
     return found
@@ -171,7 +171,7 @@ def _look(
         return found
     found["mass_lost"] = mass_lost(speech, model.config.monotonic.method)
     if text is not None:
-        perplexity, _ = matching_perplexity(speech, text, **matching_options(objective))
+        perplexity, _ = matching_perplexity(speech, text, **objective.matching)
         found |= {"text_delays": text.delays, "text_states": text.state_length}
         found["perplexity"] = perplexity
     return found

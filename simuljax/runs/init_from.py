@@ -195,22 +195,19 @@ def match(path: str, own: jax.Array, given: jax.Array) -> tuple[jax.Array | None
     return jax.device_put(jnp.array(given, own.dtype, copy=True), sharding), note
 
 
-def parse_rules(rules: Sequence[str]) -> dict[str, str]:
-    """Return the part of the donor for each part of the model that is filled."""
+def check_rules(
+    rules: Sequence[str], own: Collection[str], given: Collection[str]
+) -> dict[str, str]:
+    """Return the part of the donor for each part of the model that is filled.
+
+    Raise an error if a rule matches none of the parameters with these paths.
+    """
     parsed: dict[str, str] = {}
     for rule in rules:
         into, _, source = (piece.strip().strip("/") for piece in rule.partition("<-"))
         if into in parsed:
             raise ValueError(f"Several rules fill {into!r}: leave one of them.")
         parsed[into] = source or into
-    return parsed
-
-
-def check_rules(
-    rules: Sequence[str], own: Collection[str], given: Collection[str]
-) -> dict[str, str]:
-    """Parse rules for parameters with these paths; raise an error if one matches nothing."""
-    parsed = parse_rules(rules)
     for side, prefixes, paths in (("model", parsed, own), ("donor", parsed.values(), given)):
         for prefix in prefixes:
             if all(below(path, prefix) is None for path in paths):
