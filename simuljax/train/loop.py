@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from simuljax.batch import Batch, Data
+from simuljax.batch import Data
 from simuljax.cache import announce_compilation
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Training
@@ -163,9 +163,13 @@ class Loop:
         cluster.at(f"reading the batch of update {self.step + 1}")
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
         cluster.at(f"update {self.step + 1}")
-        compiled = self.compiled.compile_s
+        log, compiled_s = self.members[0].log, self.compiled.compile_s  # the others show no speed
         state, report = self.compiled.update(self.state, batches, self._weights())
-        self._count(batches, self.compiled.compile_s - compiled)
+        log.work.aside_s += self.compiled.compile_s - compiled_s
+        log.work.samples += [batch.audio_length for batch in batches]
+        log.work.tokens += [batch.target_length for batch in batches]
+        if log.peak_flops is not None:
+            log.work.flops += self.compiled.flops(batches)
         self._log_report()  # of the update before, while this one runs
         self.step += 1
         speech = any(batch.audio.shape[-1] for batch in batches)
@@ -189,14 +193,6 @@ class Loop:
         if known not in self.weights:
             self.weights = {known: self.compiled.weights(weights)}
         return self.weights[known]
-
-    def _count(self, batches: list[Batch], compile_s: float) -> None:
-        work = self.members[0].log.work  # the others show no speed
-        work.samples += [batch.audio_length for batch in batches]
-        work.tokens += [batch.target_length for batch in batches]
-        work.aside_s += compile_s
-        if self.members[0].log.peak_flops is not None:
-            work.flops += self.compiled.flops(batches)
 
     def _log_report(self) -> None:
         """Log the report of the last update; fetch all of it only if it will be logged.
@@ -393,9 +389,8 @@ class TrainingRun:
 
     def end(self, step: int) -> None:
         """Write the average, and `ended.json`: the run is complete."""
-        validated = len(self.checkpoints.scored())
-        if self.training.average and validated:
-            average_around_best(self.run, min(self.training.average, validated))
+        if self.training.average:
+            average_around_best(self.run, self.training.average)
         if cluster.is_primary():
             why = "updates" if step >= self.last else "patience"
             (self.run / ENDED).write_text(json.dumps({"step": step, "by": why}) + "\n")

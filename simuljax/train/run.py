@@ -151,7 +151,7 @@ def load_checkpoint(run: Run, which: Which = "best") -> Loaded:
     return loaded
 
 
-def load_params(run: str | Path, which: Which = "best") -> Loaded:
+def load_params(run: Path, which: Which = "best") -> Loaded:
     """Return the parameters of a run: the last, best or averaged ones, or those of a step.
 
     An export has one set of them, the last and the best. Parameters stored in another type become
@@ -159,10 +159,10 @@ def load_params(run: str | Path, which: Which = "best") -> Loaded:
     taken; if a step was asked for, it is an error that names other steps.
     """
     averaged = which == "averaged"
-    if (exported := find_params(Path(run))) and which in ("best", "last"):
+    if (exported := find_params(run)) and which in ("best", "last"):
         state, steps = read_params(exported)
         return Loaded(**{part: state.get(part, {}) for part in PARTS}, steps=steps)
-    checkpoints = Checkpoints(Path(run) / (AVERAGED if averaged else CHECKPOINTS))
+    checkpoints = Checkpoints(run / (AVERAGED if averaged else CHECKPOINTS))
     step = checkpoints.whole("last" if which == "averaged" else which)
     if step is None:
         hint = ": `--training.average N` has one written when the training ends" if averaged else ""
@@ -181,18 +181,18 @@ def find_params(run: Path) -> Path | None:
     return next((f for name in (PARAMS_FILE, PACKED_FILE) if (f := run / name).exists()), None)
 
 
-def average_around_best(run: str | Path, n: int) -> tuple[int, ...]:
-    """Write the average of the n checkpoints around the best of a run; return their steps.
+def average_around_best(run: Path, n: int) -> tuple[int, ...]:
+    """Write the average of the n checkpoints around the best of a run's phase; return their steps.
 
-    They are of the phase that the run is in. `load_params(run, "averaged")` finds the result.
+    `load_params(run, "averaged")` finds it. A run that was never validated has none.
     """
-    checkpoints = Checkpoints(Path(run) / CHECKPOINTS)
+    checkpoints = Checkpoints(run / CHECKPOINTS)
     checkpoints.whole("best")  # says which are damaged; the average is of the others
     best = checkpoints.best()
     if best is None:
-        raise CheckpointError(f"{checkpoints.directory} holds no checkpoint that was validated.")
+        return ()
     steps = nearest(checkpoints.scored(), best, n)
-    written = Checkpoints(Path(run) / AVERAGED, keep_last=1, keep_best=0)
+    written = Checkpoints(run / AVERAGED, keep_last=1, keep_best=0)
     written.discard_after(best - 1)
     written.save(best, average(checkpoints, steps), {"steps": steps})  # the same on all hosts
     written.close()

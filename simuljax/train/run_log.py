@@ -19,8 +19,9 @@ from typing import Any, Literal, TextIO
 import jax
 import numpy as np
 
+from simuljax.audio.filterbank import SHIFT
 from simuljax.errors import SimuljaxError, import_extra
-from simuljax.losses import TermSum, combine
+from simuljax.losses.objective import TermSum, combine
 from simuljax.parsing import parse_json
 from simuljax.train.cluster import is_primary
 from simuljax.train.flops import peak_flops
@@ -28,7 +29,6 @@ from simuljax.train.forward import Forward
 from simuljax.train.step import Report
 
 FILE = "metrics.jsonl"
-FRAME = 160  # samples in 10 ms
 GROWN = 2.0  # times its first value, DAR has run away
 
 
@@ -221,7 +221,7 @@ class ConsoleLine:
         first, start = self._first
         self._last_time = now
         pace, hosts = (step - first) / max(now - start, 1e-9), jax.process_count()
-        frames, tokens = _total(work.samples) // FRAME * hosts, _total(work.tokens) * hosts
+        frames, tokens = _total(work.samples) // SHIFT * hosts, _total(work.tokens) * hosts
         found = {"frames": frames / seconds, "tokens": tokens / seconds}
         if work.flops and self.peak_flops:
             found["utilisation"] = work.flops / seconds / self.peak_flops

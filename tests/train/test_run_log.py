@@ -11,10 +11,10 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from simuljax.audio.filterbank import SHIFT
 from simuljax.losses import Loss
 from simuljax.train.run_log import (
     FILE,
-    FRAME,
     ConsoleLine,
     MetricsWriter,
     Work,
@@ -112,7 +112,7 @@ def test_line_has_everything_that_is_known() -> None:
 
 
 def work(frames: int = 0, tokens: int = 0, **spent: float) -> Work:
-    return Work(samples=[[frames * FRAME]], tokens=[[tokens]], **spent)
+    return Work(samples=[[frames * SHIFT]], tokens=[[tokens]], **spent)
 
 
 def test_rates_are_those_of_the_interval_without_time_spent_aside() -> None:
