@@ -159,17 +159,15 @@ def dar(
         b.energies if bias else b.energies - b.energy_bias[:, None, None, None, None]
         for b in (speech, text)
     ]
-    of_layer = _of_layer(
+    lengths = speech.decision_length, text.decision_length, paired
+    of_layer = functools.partial(
         decision_attentive,
-        speech,
-        text,
-        paired,
         text_gradient="flow" if teacher == "flow" else "stop",
         columns=columns,
         temperature=temperature,
         across_heads=across_heads,
     )
-    value, weight = jax.vmap(of_layer)(*energies)
+    value, weight = jax.vmap(lambda *pair: of_layer(*pair, *lengths))(*energies)
     return value.mean(0), weight[0] * (paired if divisor == "tokens" else 1)
 
 
@@ -241,9 +239,8 @@ def logged_values(
         return found
     if dar or watch:
         found |= decision_statistics(speech, text)
-    if watch:  # one layer after the other: it need not be fast
-        of_layer = _of_layer(decision_attentive, speech, text, _paired(speech, text))
-        value, weight = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
+    if watch:
+        value, weight = _layer_by_layer(decision_attentive, speech, text)
         found["dar_paper"] = value.mean(0), weight[0]
         found["dar_perplexity"] = matching_perplexity(speech, text, **matching)
     return found
@@ -280,10 +277,9 @@ def matching_perplexity(
     speech: Branch, text: Branch, *, temperature: float = 1.0, across_heads: bool = True
 ) -> PerExample:
     """Return how many columns of speech DAR takes for one of text, mean over layers."""
-    paired, how = _paired(speech, text), {"temperature": temperature, "across_heads": across_heads}
-    of_layer = _of_layer(decision_perplexity, speech, text, paired, **how)
-    values = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
-    lengths = paired, speech.decision_length, text.decision_length
+    match = {"temperature": temperature, "across_heads": across_heads}
+    values = _layer_by_layer(decision_perplexity, speech, text, **match)
+    lengths = _paired(speech, text), speech.decision_length, text.decision_length
     exists = jnp.stack(lengths).min(0) > 0
     return jnp.where(exists, values.mean(0), 0), exists.astype(values.dtype)
 
@@ -301,7 +297,8 @@ def _paired(speech: Branch, text: Branch) -> jax.Array:
     return jnp.where(text.target_length > 0, speech.target_length, 0)
 
 
-def _of_layer(function, speech, text, target_length, **options):
-    """Return a function of the decision energies of one layer."""
-    lengths = (speech.decision_length, text.decision_length, target_length)
-    return lambda of_speech, of_text: function(of_speech, of_text, *lengths, **options)
+def _layer_by_layer(function, speech, text, **options):
+    """Return the function of the energies of every layer; in turn, as it need not be fast."""
+    lengths = speech.decision_length, text.decision_length, _paired(speech, text)
+    energies = speech.energies, text.energies
+    return jax.lax.map(lambda pair: function(*pair, *lengths, **options), energies)
