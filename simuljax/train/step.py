@@ -35,7 +35,7 @@ from simuljax.batch import Batch
 from simuljax.config.training import Objective, Optimiser, Parallelism, Random
 from simuljax.losses.objective import Loss, TermSum, combine
 from simuljax.models.joint import JointModel
-from simuljax.models.parameters import initialise, path_of
+from simuljax.models.parameters import initialise, path_of, shapes
 from simuljax.text import Words
 from simuljax.train.flops import BACKWARD, forward_flops
 from simuljax.train.forward import Forward, Variables, forward
@@ -289,7 +289,6 @@ class CompiledUpdate:
         self._flops: dict[Shape, float] = {}
         self._seen: set[tuple[Shape, bool]] = set()
         self._compiled: dict[Shape, Any] = {}  # updates that were compiled ahead
-        self._initialise = jax.jit(lambda key: initialise(update.model, key))
         self._whole = replicas.wrap(self._each(update.whole, (0, None, 0, 0)), 4, donate=0)
         self._totals = replicas.wrap(self._each(update.totals, (0, None)))
         self._gather = replicas.wrap(self._each(update.gather, (0, None, 0, 0, None, 0)), 6)
@@ -325,7 +324,7 @@ class CompiledUpdate:
         """
         states = []
         for seed, change, taught in zip_longest(self.seeds, begin, teach):
-            drawn, statistics = self._initialise(self.per_replica.first_key(seed))
+            drawn, statistics = initialise(self.per_replica.model, self.per_replica.first_key(seed))
             state = self._state_of(drawn if change is None else change(drawn), statistics)
             if taught is not None:
                 teacher = self.per_replica.first_teacher(taught(drawn))
@@ -344,8 +343,8 @@ class CompiledUpdate:
 
     def template(self) -> TrainState:
         """Return shape and place of every array of one run's state; nothing is computed."""
-        shapes = jax.eval_shape(self._initialise, self.per_replica.first_key(self.seeds[0]))
-        return self.replicas.over_all_hosts(jax.eval_shape(self._state_of, *shapes))
+        state = jax.eval_shape(self._state_of, *shapes(self.per_replica.model.config))
+        return self.replicas.over_all_hosts(state)
 
     def joined(self, states: Sequence[TrainState]) -> TrainState:
         """Join states like `template`, one of each run, as `update` takes them."""
