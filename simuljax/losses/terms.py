@@ -167,7 +167,7 @@ def dar(
         temperature=temperature,
         across_heads=across_heads,
     )
-    value, weight = jax.vmap(lambda *pair: of_layer(*pair, *lengths))(*energies)
+    value, weight = jax.vmap(lambda one, other: of_layer(one, other, *lengths))(*energies)
     return value.mean(0), weight[0] * (paired if divisor == "tokens" else 1)
 
 

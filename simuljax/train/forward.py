@@ -22,7 +22,7 @@ from simuljax.nn.layers import STATISTICS, real
 from simuljax.nn.monotonic import Decisions, Source
 from simuljax.text import BOS, EOS, Words, count_words, ctc_word_counts
 
-BATCH_KEYS = ("dropout", "noise", "augment", "policy")
+BATCH_KEYS: tuple[str, ...] = ("dropout", "noise", "augment", "policy")
 WAVE = 0x7FFFFFFF  # apart from the places in a batch, which SpecAugment folds into the same key
 
 
