@@ -20,9 +20,8 @@ from simuljax.decode.policies import Policy, PolicyError, policy_class
 from simuljax.decode.reencoding import simulate_speech
 from simuljax.losses import Term
 from simuljax.models.parameters import by_path
-from simuljax.train.loop import TrainingRun, alike, fit
-from simuljax.train.run_log import read_metrics
-from simuljax.train.run_params import load
+from simuljax.train.loop import TrainingRun
+from simuljax.train.run import load_params
 from tests.helpers import models, streams
 from tests.helpers.experiments import documented
 from tests.helpers.streams import DECODING, HEARD
@@ -101,7 +100,7 @@ def training(weight: float, **changes) -> Training:
 
 
 def train_values(run: Path) -> dict[int, dict[str, float]]:
-    return {line["step"]: line["values"] for line in read_metrics(run) if line["split"] == "train"}
+    return {line["step"]: line["values"] for line in runs.metrics(run) if line["split"] == "train"}
 
 
 def test_a_term_is_declared_and_stored_by_name():
@@ -115,9 +114,10 @@ def test_a_term_is_declared_and_stored_by_name():
 def test_runs_with_two_weights_share_an_update(tmp_path):
     weights = {"none": 0.0, "some": -0.5}
     trainings = {name: training(weight) for name, weight in weights.items()}
-    assert alike(trainings["none"]) == alike(trainings["some"])
+    none, some = (each.without_seed_and_weights() for each in trainings.values())
+    assert none == some
     members = [TrainingRun(tmp_path / name, each) for name, each in trainings.items()]
-    fit(members, PLAIN, runs.data())
+    runs.fit(members, PLAIN)
     none, some = (train_values(tmp_path / name) for name in weights)
     assert all(0 < values["entropy"] < np.log(30) for values in some.values())
     assert [some[step]["weighted_entropy"] for step in (1, 2)] == [0, 0]  # not yet
@@ -125,7 +125,9 @@ def test_runs_with_two_weights_share_an_update(tmp_path):
         expected = pytest.approx(-0.5 * some[step]["entropy"], rel=1e-5)
         assert some[step]["weighted_entropy"] == expected
     assert none[3]["loss"] == pytest.approx(some[3]["loss"] + 0.5 * some[3]["entropy"], rel=1e-4)
-    first, second = (jax.device_get(load(tmp_path / name, "last").params) for name in weights)
+    first, second = (
+        jax.device_get(load_params(tmp_path / name, "last").params) for name in weights
+    )
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), first, second)
     assert max(jax.tree.leaves(moved["decoder"])) > 1e-5  # its gradient arrived
 
@@ -138,7 +140,7 @@ def test_a_term_that_sums_over_sentences_is_refused(tmp_path):
     objective = dataclasses.replace(given.objective, terms=terms)
     with pytest.raises(ConfigError, match="'total' must return value and weight"):
         member = TrainingRun(tmp_path / "run", dataclasses.replace(given, objective=objective))
-        fit([member], PLAIN, runs.data())
+        runs.fit([member], PLAIN)
 
 
 GRU: SpeechConfig = dataclasses.replace(load_module(documented("gru.py")).SPEECH, channels=16)

@@ -10,11 +10,10 @@ from simuljax.audio import FeatureRecord, Features, Filterbank, Statistics, save
 from simuljax.config.experiment import DataConfig, Experiment
 from simuljax.config.fields import write_json
 from simuljax.config.model import ModelConfig, Monotonic
-from simuljax.config.training import Objective, Training
 from simuljax.text import Vocabulary, VocabularyConfig, learn
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.run_params import AVERAGED
+from simuljax.train.run import AVERAGED
 from tests.helpers.models import parameters, translator
 
 WORDS = ["".join(letters) for letters in itertools.permutations("abcd", 3)]
@@ -53,9 +52,8 @@ def experiment_of(
     features = Features(filterbank=Filterbank(bins=model.features))
     return Experiment(
         run=directory,
-        data=DataConfig(directory=corpus, task=task),
+        data=DataConfig(directory=corpus, task=task, features=features),
         model=model,
-        training=Training(objective=Objective(features=features)),
     )
 
 

@@ -40,8 +40,7 @@ from simuljax.parsing import parse_yaml
 from simuljax.report.page import number
 from simuljax.serve.bundled import BESIDE, CLIP, DEFAULT, RECOGNISER, TRANSLATOR, size_mb
 from simuljax.serve.cascade import RECOGNISING, check_translator
-from simuljax.train.loop import ENDED
-from simuljax.train.run import DECODING_FILE, Export, describe, export, open_run
+from simuljax.train.run import DECODING_FILE, ENDED, Export, describe, export, open_run
 
 LARGEST_MB = 25
 MODEL = BESIDE / DEFAULT

@@ -26,7 +26,7 @@ from simuljax.report.collect import Latency
 from simuljax.report.results import Claim
 from simuljax.runs.evaluate import SCORES
 from simuljax.train.lock import is_locked
-from simuljax.train.loop import ENDED
+from simuljax.train.run import ENDED
 from simuljax.train.run_log import FILE as METRICS
 
 # Fields that cannot change a result.

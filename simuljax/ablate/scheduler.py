@@ -10,7 +10,6 @@ import numpy as np
 from simuljax.ablate.grid import FAILED, Planned, Stage
 from simuljax.config.experiment import Experiment
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.loop import alike
 from simuljax.train.run_log import FILE as METRICS
 
 Program = tuple[int, Experiment]  # the size of a group, and what its experiments have in common
@@ -35,7 +34,7 @@ class Task:
         first, *others = [run.to_train for run in self.runs]
         objective = first.training.objective.computing(each.training.objective for each in others)
         counts = {name: float(weight > 0) for name, weight in objective.weights().items()}
-        training = alike(first.training)
+        training = first.training.without_seed_and_weights()
         order = training.order if first.data.joining.active else None
         training = replace(training, objective=objective.with_weights(**counts), order=order)
         return len(self.runs), replace(first, run=Path(), init_from=(), training=training)
@@ -152,8 +151,9 @@ def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:
 def can_join(run: Planned, other: Planned) -> bool:
     """Return True if one compiled update, the same batches and the same step serve both."""
     one, two = run.to_train, other.to_train
+    common = [each.training.without_seed_and_weights() for each in (one, two)]
     same = replace(two, run=one.run, init_from=one.init_from, training=one.training)
-    if same != one or alike(one.training) != alike(two.training):
+    if same != one or common[0] != common[1]:
         return False
     steps = [Checkpoints(each.run / CHECKPOINTS).steps()[-1:] for each in (one, two)]
     return steps[0] == steps[1]

@@ -104,11 +104,11 @@ class Statistics:
     frames: int | jax.Array  # an array only while traced
 
 
-@dataclass(frozen=True, kw_only=True)
+@struct.dataclass
 class FeatureRecord:
     """The features that a model was trained on."""
 
-    features: Features
+    features: Features = struct.field(pytree_node=False)
     statistics: Statistics
 
 

@@ -21,8 +21,7 @@ from simuljax.report.run_page import Knowledge, ReportOptions, write_report
 from simuljax.report.utterances import UtteranceAudio
 from simuljax.runs.alignment import align_utterance, has_alignment
 from simuljax.train.checkpoint import CHECKPOINTS
-from simuljax.train.run import open_run
-from simuljax.train.run_params import find_params
+from simuljax.train.run import find_params, open_run
 
 ALIGNMENT = "alignment.png"  # beside a log
 

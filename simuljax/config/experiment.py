@@ -47,7 +47,7 @@ OFFLINE_TEXT = (
 # Fields, and their values, by the names that earlier versions stored them under.
 RENAMED = {"corpus": "data", "begin": "init_from", "training.way": "training.parallelism"}
 RENAMED_VALUES = {("model.monotonic.policy", "learnt"): "learned"}
-NOT_SETTINGS = ("software",)  # stored beside the settings
+NOT_SETTINGS = ("software", "training.objective.features")  # stored by some version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,9 +210,8 @@ def read_experiment(directory: Path) -> Experiment:
     stored: Any = read_json(path)
     if not isinstance(stored, dict):
         raise ConfigError(f"{path} is damaged: it must hold an object")
-    settings = {name: value for name, value in stored.items() if name not in NOT_SETTINGS}
     try:
-        current = with_terms(with_new_names(settings))
+        current = with_terms(with_new_names(stored))
         return from_json(Experiment, {"run": str(directory)} | current)
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be used: {error}") from error
@@ -223,6 +222,8 @@ def with_new_names(settings: Mapping[str, Any], place: str = "") -> dict[str, An
     renamed = {}
     for name, value in settings.items():
         path = f"{place}{name}"
+        if path in NOT_SETTINGS:
+            continue
         value = without_fixed(value) if name == "filterbank" else value
         new = RENAMED.get(path, path).rpartition(".")[2]
         if isinstance(value, dict):

@@ -1,5 +1,6 @@
 """Declare a training: its objective, optimiser, schedule, and the processes it runs on."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from simuljax.audio import Features, SpecAugment, WaveAugment
+from simuljax.audio import SpecAugment, WaveAugment
 from simuljax.config.fields import Checked, ConfigError, setting
 from simuljax.errors import unknown
 from simuljax.losses import JointObjective, Term
@@ -21,10 +22,9 @@ Random = Literal["rbg", "threefry"]
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """The terms of the loss, and the features of speech."""
+    """The terms of the loss, as `simuljax.losses.objective` adds them; augmentation of speech."""
 
     terms: tuple[Term, ...] = setting(JointObjective().terms(), help="Terms of the loss.")
-    features: Features = setting(Features(), help="Features of speech.")
     augment: SpecAugment | None = setting(None, help="Augmentation of features.")
     wave_augment: WaveAugment = setting(WaveAugment(), help="Augmentation of audio.")
 
@@ -33,9 +33,6 @@ class Objective:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"terms has two called {name!r}; names must differ")
-
-    def term(self, name: str) -> Term | None:
-        return next((term for term in self.terms if term.name == name), None)
 
     def weight(self, name: str) -> float:
         """Return the weight of a term; 0 if there is none."""
@@ -70,6 +67,12 @@ class Objective:
     def needs(self, part: str) -> bool:
         """Return True if a term that counts uses "text" or "lattice"."""
         return any(term.needs(part) for term in self.terms)
+
+    @property
+    def matching(self) -> dict[str, Any]:
+        """Return the options of DAR that say how columns are matched."""
+        options = next((term.options for term in self.terms if term.name == "dar"), {})
+        return {name: options[name] for name in ("temperature", "across_heads") if name in options}
 
     @property
     def teacher(self) -> Mapping[str, Any] | None:
@@ -156,7 +159,7 @@ class Training(Checked):
     updates: int = setting(100_000, help="Updates at most; 0 only initialises.", low=0)
     epochs: float | None = setting(None, help="Epochs at most; None: no limit.", above=0)
     optimiser: Optimiser = setting(Optimiser(), help="Optimiser and learning rate.")
-    objective: Objective = setting(Objective(), help="Losses, features and augmentation.")
+    objective: Objective = setting(Objective(), help="Losses and augmentation.")
     accumulate: int = setting(1, help="Batches to an update.", low=1)
     seed: int = setting(0, help="Seed of parameters, dropout, noise and augmentation.", low=0)
     order: int | None = setting(None, help="Seed of the order of batches; None: `seed`.", low=0)
@@ -189,6 +192,20 @@ class Training(Checked):
             raise ConfigError(
                 f"term {waiting[0]!r} starts at convergence; set patience, which detects it"
             )
+
+    def last_update(self, batches: int) -> int:
+        """Return the last of `updates`, or the one that completes the last epoch of `batches`."""
+        if self.epochs is None:
+            return self.updates
+        return min(self.updates, math.ceil(self.epochs * batches / self.accumulate))
+
+    def without_seed_and_weights(self) -> "Training":
+        """Return the same for all trainings that one compiled update serves.
+
+        A loss that counts in one of them is computed for all, with a weight of 0 where it does not.
+        """
+        order = self.seed if self.order is None else self.order
+        return replace(self, objective=self.objective.without_weights(), order=order, seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,12 @@ Each loss returns (value [B], weight [B]). `objective` holds the one place where
 
 from simuljax.losses.attentive import cross_attentive, decision_attentive, decision_perplexity
 from simuljax.losses.ctc import ctc
+from simuljax.losses.decoder_losses import (
+    head_variance,
+    label_smoothed_cross_entropy,
+    latency,
+    online_distillation,
+)
 from simuljax.losses.objective import (
     JointObjective,
     Loss,
@@ -19,12 +25,5 @@ from simuljax.losses.terms import (
     Outputs,
     decision_statistics,
     matching_perplexity,
-    paper_decision_attentive,
-)
-from simuljax.losses.token_losses import (
-    head_variance,
-    label_smoothed_cross_entropy,
-    latency,
-    online_distillation,
 )
 from simuljax.losses.transducer import transducer

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from simuljax.losses.token_losses import PerExample
+from simuljax.losses.decoder_losses import PerExample
 from simuljax.ops import arguments
 
 DIRECTIONS = ("paper", "fairseq")

@@ -22,7 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 from jaxtyping import Array, Bool, Float, Int
 
-from simuljax.losses.token_losses import PerExample
+from simuljax.losses.decoder_losses import PerExample
 from simuljax.ops.alignment import vary_alike
 
 NEVER = -1e30  # log 0, without its NaNs

@@ -7,7 +7,8 @@
 The only reduction over sentences stands in `sum_terms`, so it is right on ragged batches and across
 devices. Denominators come from lengths alone, so a device can take the gradient of its own
 numerators over the denominators of the whole batch and add gradients across devices.
-`JointObjective` has the terms of a speech and a text branch (Zaidi et al. 2022, eq. 13):
+A training declares its terms in `simuljax.config.training.Objective`; their functions are in
+`simuljax.losses.terms`. `JointObjective` has those of the papers (Zaidi et al. 2022, eq. 13):
 
     L = (1-alpha) NLL_ST + alpha KD + beta CAR + gamma NLL_MT + delta DAR + lambda DAL
 """
@@ -26,8 +27,8 @@ from simuljax.config.fields import Checked, ConfigError, check, setting
 from simuljax.config.loading import is_reference, load_object, reference_to
 from simuljax.errors import unknown
 from simuljax.losses.attentive import COLUMNS, DIRECTIONS
+from simuljax.losses.decoder_losses import GATHERS, METRICS, PerExample
 from simuljax.losses.terms import BUILT_IN, NEEDS, TEACHERS, Outputs, TermFunction
-from simuljax.losses.token_losses import GATHERS, METRICS, PerExample
 from simuljax.ops import arguments
 
 Start = int | Literal["convergence"]

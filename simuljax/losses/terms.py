@@ -25,13 +25,13 @@ import jax.numpy as jnp
 
 from simuljax.losses.attentive import cross_attentive, decision_attentive, decision_perplexity
 from simuljax.losses.ctc import ctc as ctc_loss
-from simuljax.losses.token_losses import (
+from simuljax.losses.decoder_losses import (
     PerExample,
     head_variance,
     label_smoothed_cross_entropy,
     online_distillation,
 )
-from simuljax.losses.token_losses import latency as latency_loss
+from simuljax.losses.decoder_losses import latency as latency_loss
 
 # The text energies that DAR compares speech with. "flow": those of the text branch, which learns
 # from DAR too; "stop": the same held fixed, as in the paper; "averaged": those of an exponential
@@ -69,11 +69,6 @@ class Outputs:
     speech: Branch | None = None
     text: Branch | None = None
     teacher: Branch | None = None  # the text branch of an averaged or frozen model
-
-    def paired_length(self) -> jax.Array:
-        """Return target lengths [B], 0 for an example that lacks speech or text."""
-        assert self.speech is not None and self.text is not None
-        return _paired(self.speech, self.text)
 
 
 TermFunction = Callable[..., PerExample | None]
@@ -120,7 +115,7 @@ def kd(outputs: Outputs) -> PerExample | None:
     """Return online distillation of text into speech; divided by all tokens of speech."""
     if outputs.speech is None or outputs.text is None:
         return None
-    paired = outputs.paired_length()
+    paired = _paired(outputs.speech, outputs.text)
     value, _ = online_distillation(outputs.speech.logits, outputs.text.logits, paired)
     return value, _tokens(outputs.speech.target_length)
 
@@ -155,6 +150,7 @@ def dar(
     speech, text = outputs.speech, outputs.text
     if speech is None or text is None or speech.energies is None:  # offline models have none
         return None
+    paired = _paired(speech, text)
     if teacher in OWN_TEACHERS:
         if outputs.teacher is None:
             raise ValueError(f"dar has teacher {teacher!r}: give the outputs of that text branch")
@@ -163,18 +159,15 @@ def dar(
         b.energies if bias else b.energies - b.energy_bias[:, None, None, None, None]
         for b in (speech, text)
     ]
-    paired = outputs.paired_length()
-    of_layer = _of_layer(
+    lengths = speech.decision_length, text.decision_length, paired
+    of_layer = functools.partial(
         decision_attentive,
-        speech,
-        text,
-        paired,
         text_gradient="flow" if teacher == "flow" else "stop",
         columns=columns,
         temperature=temperature,
         across_heads=across_heads,
     )
-    value, weight = jax.vmap(of_layer)(*energies)
+    value, weight = jax.vmap(lambda one, other: of_layer(one, other, *lengths))(*energies)
     return value.mean(0), weight[0] * (paired if divisor == "tokens" else 1)
 
 
@@ -231,6 +224,35 @@ NEEDS: Mapping[str, str] = {
 }  # fmt: skip
 
 
+def logged_values(
+    outputs: Outputs, matching: Mapping[str, Any], *, dar: bool, watch: bool
+) -> dict[str, PerExample]:
+    """Return what is logged and no loss: accuracies, and how the decisions of branches compare.
+
+    The latter where both branches have energies and DAR counts. With `watch`, whether it counts or
+    not, and DAR as the paper has it, whichever form is trained, and how its columns match.
+    """
+    speech, text = outputs.speech, outputs.text
+    branches = {"st_accuracy": speech, "mt_accuracy": text}
+    found = {name: _accuracy(b, outputs.targets) for name, b in branches.items() if b is not None}
+    if speech is None or text is None or speech.energies is None:
+        return found
+    if dar or watch:
+        found |= decision_statistics(speech, text)
+    if watch:
+        value, weight = _layer_by_layer(decision_attentive, speech, text)
+        found["dar_paper"] = value.mean(0), weight[0]
+        found["dar_perplexity"] = matching_perplexity(speech, text, **matching)
+    return found
+
+
+def _accuracy(branch: Branch, targets: jax.Array) -> PerExample:
+    """Return the number of tokens predicted right, given those before, and of all tokens."""
+    counted = _within(branch.target_length, targets.shape[1])
+    right = (branch.logits.argmax(-1) == targets) & counted
+    return _tokens(right.sum(-1)), _tokens(counted.sum(-1))
+
+
 def decision_statistics(speech: Branch, text: Branch) -> dict[str, PerExample]:
     """Return what shows whether DAR runs away, for examples with both speech and text.
 
@@ -251,24 +273,13 @@ def decision_statistics(speech: Branch, text: Branch) -> dict[str, PerExample]:
     return found
 
 
-def paper_decision_attentive(speech: Branch, text: Branch) -> PerExample:
-    """Return DAR as the paper has it, whichever form is trained: forms compare by it.
-
-    Layers are computed one after the other: it need not be fast.
-    """
-    of_layer = _of_layer(decision_attentive, speech, text, _paired(speech, text))
-    value, weight = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
-    return value.mean(0), weight[0]
-
-
 def matching_perplexity(
     speech: Branch, text: Branch, *, temperature: float = 1.0, across_heads: bool = True
 ) -> PerExample:
     """Return how many columns of speech DAR takes for one of text, mean over layers."""
-    paired, how = _paired(speech, text), {"temperature": temperature, "across_heads": across_heads}
-    of_layer = _of_layer(decision_perplexity, speech, text, paired, **how)
-    values = jax.lax.map(lambda pair: of_layer(*pair), (speech.energies, text.energies))
-    lengths = paired, speech.decision_length, text.decision_length
+    match = {"temperature": temperature, "across_heads": across_heads}
+    values = _layer_by_layer(decision_perplexity, speech, text, **match)
+    lengths = _paired(speech, text), speech.decision_length, text.decision_length
     exists = jnp.stack(lengths).min(0) > 0
     return jnp.where(exists, values.mean(0), 0), exists.astype(values.dtype)
 
@@ -286,7 +297,8 @@ def _paired(speech: Branch, text: Branch) -> jax.Array:
     return jnp.where(text.target_length > 0, speech.target_length, 0)
 
 
-def _of_layer(function, speech, text, target_length, **options):
-    """Return a function of the decision energies of one layer."""
-    lengths = (speech.decision_length, text.decision_length, target_length)
-    return lambda of_speech, of_text: function(of_speech, of_text, *lengths, **options)
+def _layer_by_layer(function, speech, text, **options):
+    """Return the function of the energies of every layer; in turn, as it need not be fast."""
+    lengths = speech.decision_length, text.decision_length, _paired(speech, text)
+    energies = speech.energies, text.energies
+    return jax.lax.map(lambda pair: function(*pair, *lengths, **options), energies)

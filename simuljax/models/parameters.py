@@ -43,6 +43,7 @@ def weight_bytes(params: Any) -> int:
 FRAMES, TOKENS = 64, 4  # parameters do not depend on them
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def initialise(model: JointModel, key: Array) -> tuple[Any, Any]:
     """Return the parameters of the whole model, and BatchNorm statistics ({} without one)."""
     width = dataclasses.replace(model.config.width, unroll=False)  # the same, sooner compiled
@@ -62,7 +63,7 @@ def initialise(model: JointModel, key: Array) -> tuple[Any, Any]:
             encoded = model.encode_text(prefix, jnp.array([TOKENS]), train=False)
             model.decode(prefix, encoded, model.text_decisions(encoded), k, train=False)
 
-    variables = jax.jit(lambda key: nn.init(touch, model)({"params": key}))(key)
+    variables = nn.init(touch, model)({"params": key})
     return variables["params"], variables.get(STATISTICS, {})
 
 

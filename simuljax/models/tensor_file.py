@@ -1,4 +1,4 @@
-"""Read weights that others wrote: safetensors files and the `.pt` files of PyTorch.
+"""Read and write files of weights: safetensors, exported runs, and PyTorch's `.pt` (read alone).
 
 safetensors: u64 length, a JSON header {name: {dtype, shape, data_offsets}}, the data. The file may
 be packed by gzip as a whole (`.safetensors.gz`).
@@ -10,11 +10,18 @@ A weight w may be stored as whole numbers q by output channel c, whose inputs ar
 q is the int8 tensor NAME, scale the float32 tensor NAME:scale. There are 127 levels of int8 and 63
 of int7, which is stored as int8 too and becomes smaller when it is packed.
 
+An exported run has its parameters by their paths, "params/decoder/norm/scale". Of those stored as
+int8 or int7, kernels and embeddings are whole numbers. The outputs of a kernel are its last axis;
+those of an embedding, which is also the last layer of a decoder with tied weights, its rows. Other
+large ones, such as Whisper's positions, are float16 and the rest float32. The header has a SHA-256
+of all that, so that a damaged file is noticed.
+
 `.pt`: a zip of one pickle, which names tensors, and one file for each one's numbers. A pickle is a
 program, and PyTorch's loader runs it. This reader knows an ordered dict, a tensor, and a storage of
 floats. In place of anything else it puts an object that does nothing, and says what was asked for.
 """
 
+import hashlib
 import io
 import json
 import math
@@ -24,18 +31,20 @@ import struct
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 import numpy as np
+from flax import traverse_util
 
 from simuljax.errors import SimuljaxError
 from simuljax.parsing import ParseError, parse_json, unpack_gzip
 
 Tensors = dict[str, np.ndarray]
+Stored = Literal["float32", "bfloat16", "int8", "int7"]
 
 GZIP = b"\x1f\x8b\x08"  # how a gzip file begins
 ZIP = b"PK\x03\x04"
@@ -48,6 +57,8 @@ TYPES = {  # of safetensors
 }
 SCALE = ":scale"
 LEVELS = {"int8": 127, "int7": 63}
+INPUTS = {"kernel": -2, "embedding": -1}  # the axis that a scale is shared by
+LARGE = 2**18
 
 
 class WeightsError(SimuljaxError):
@@ -170,6 +181,49 @@ def dequantise(tensors: Mapping[str, np.ndarray]) -> Tensors:
     if whole := [name for name, tensor in wide.items() if tensor.dtype == np.int8]:
         raise ValueError(f"{whole[0]!r} is of whole numbers, without a scale")
     return wide
+
+
+def write_params(path: Path, state: Mapping[str, Any], steps: Sequence[int], dtype: Stored) -> None:
+    """Write the parts of a state, "params" in this type and the rest in float32, as one file."""
+    tensors: dict[str, np.ndarray] = {}
+    for name, leaf in traverse_util.flatten_dict(dict(state), sep="/").items():
+        kind = dtype if name.startswith("params/") else "float32"
+        tensors |= stored(name, np.asarray(leaf), kind)
+    came = json.dumps(steps)
+    write_tensors(path, tensors, {"steps": came, "sha256": digest(tensors, came)})
+
+
+def digest(tensors: Mapping[str, np.ndarray], steps: str) -> str:
+    """Return the SHA-256 of names, types, shapes and numbers."""
+    found = hashlib.sha256(steps.encode("utf-8", "surrogatepass"))  # which JSON may hold
+    for name, tensor in sorted(tensors.items()):
+        kind = f"{name} {tensor.dtype.name} {tensor.shape}"
+        found.update(kind.encode("utf-8", "surrogatepass"))
+        found.update(tensor.tobytes())
+    return found.hexdigest()
+
+
+def stored(name: str, leaf: np.ndarray, dtype: Stored) -> dict[str, np.ndarray]:
+    """Return the arrays that a parameter is stored as, by name."""
+    inputs = INPUTS.get(name.rpartition("/")[2])
+    if dtype == "bfloat16":
+        return {name: leaf.astype(jnp.bfloat16)}
+    if dtype == "float32" or inputs is None or leaf.ndim < 2:
+        large = dtype in LEVELS and leaf.size >= LARGE
+        return {name: leaf.astype(np.float16 if large else np.float32)}
+    return quantise(name, leaf, inputs, LEVELS[dtype])
+
+
+def read_params(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return the parts of a state, in float32, and the updates they come from."""
+    tensors, told = read_tensors(path)
+    if digest(tensors, str(told.get("steps"))) != told.get("sha256"):
+        raise WeightsError(path, 0, "damaged or of another tool: the digest is wrong")
+    try:
+        wide = {name: jnp.asarray(t, jnp.float32) for name, t in dequantise(tensors).items()}
+        return traverse_util.unflatten_dict(wide, sep="/"), tuple(parse_json(told["steps"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise WeightsError(path, 0, f"not written by simuljax export: {error}") from error
 
 
 def read_torch(path: Path, entry: str) -> tuple[Tensors, list[str]]:

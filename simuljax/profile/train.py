@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio import SpecAugment, Statistics, WaveAugment
+from simuljax.audio import FeatureRecord, Features, SpecAugment, WaveAugment, neutral
 from simuljax.audio.filterbank import FRAME, SHIFT
 from simuljax.batch import Batch
 from simuljax.config.model import ModelConfig
@@ -86,7 +86,7 @@ def run(config: TrainProfile, traces: Path | None = None) -> dict[str, Any]:
     weights = {k: jnp.float32(v) for k, v in update.objective.weights().items()}
     weights = replicas.replicate(weights)
     params, statistics = initialise(update.model, jax.random.key(0, impl="rbg"))
-    optimiser = update.optimiser.init(params)
+    optimiser = update.optimiser.build().init(params)
     first = TrainState(step=jnp.int32(0), params=params, statistics=statistics, optimiser=optimiser)
     state = replicas.replicate(first)
     step: Any = replicas.wrap(update.whole, 4, donate=0)
@@ -118,7 +118,7 @@ def run(config: TrainProfile, traces: Path | None = None) -> dict[str, Any]:
         **memory_of(compiled),
         "model_tflop": flops / 1e12,
         "gbyte": cost_of(compiled)["gbyte"],
-        "devices": replicas.count,
+        "devices": replicas.mesh.size,
         "collectives": collectives(compiled.as_text() or ""),
         "utilisation": flops / (ms / 1e3) / peak if peak else None,
     }
@@ -165,12 +165,11 @@ def augmented_ms(update: Update, replicas: Replicas, plain: Repeated, calls: int
 def build(chosen: TrainProfile) -> Update:
     """Return the update of the preset with every loss."""
     model = preset(chosen.preset, chosen.dtype, chosen.unroll, chosen.vocabulary)
-    zeros, ones = np.zeros(80, np.float32), np.ones(80, np.float32)
     return Update(
         model=JointModel(model),
         objective=Objective(terms=JointObjective(latency=0.05).terms(), augment=SpecAugment()),
-        optimiser=Optimiser().build(),
-        statistics=Statistics(mean=zeros + 8, std=ones * 4, frames=1),
+        optimiser=Optimiser(),
+        front_end=FeatureRecord(features=Features(), statistics=neutral(80)),
     )
 
 

@@ -14,8 +14,7 @@ from simuljax.models.joint import JointModel
 from simuljax.nn.layers import STATISTICS
 from simuljax.text import EOS
 from simuljax.train.forward import shift
-from simuljax.train.run import Run, load_checkpoint
-from simuljax.train.run_params import Which
+from simuljax.train.run import Run, Which, load_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simuljax.audio import Statistics
+from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import from_json, read_json, write_json
@@ -25,7 +25,7 @@ from simuljax.models.joint import JointModel
 from simuljax.ops import expected_alignment
 from simuljax.runs.split import RunSplit, open_examples
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.train.forward import branches, draw_k, matching_options
+from simuljax.train.forward import branches, draw_k
 from simuljax.train.run import load_checkpoint, open_run
 
 FILE = "diagnosis.json"
@@ -59,11 +59,11 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
     objective = run.config.training.objective
     where = functools.partial(_where_heads_read, JointModel(run.model), objective)
     seen = [
-        jax.device_get(where(translator.variables, run.front_end.statistics, batch))
+        jax.device_get(where(translator.variables, run.front_end, batch))
         for _, batch in split.batches(set())
     ]
     heads = run.model.width.heads
-    matched = heads if matching_options(objective).get("across_heads", True) else 1
+    matched = heads if objective.matching.get("across_heads", True) else 1
     found = summarise(tuple(trained.steps), [real_values(each) for each in seen], heads, matched)
     write_json(path, found)
     return found
@@ -71,11 +71,11 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _where_heads_read(
-    model: JointModel, objective: Objective, variables: Any, statistics: Statistics, batch: Batch
+    model: JointModel, objective: Objective, variables: Any, front_end: FeatureRecord, batch: Batch
 ) -> dict[str, jax.Array]:
     """Return where the branches of a batch read, and what DAR and the alignment do with it."""
     bound = model.bind(variables)
-    speech, text = branches(bound, batch, statistics, objective, draw_k(model, None))
+    speech, text = branches(bound, batch, front_end, objective, draw_k(model, None))
     assert speech is not None
     found = {
         "delays": speech.delays,
@@ -87,7 +87,7 @@ def _where_heads_read(
         return found
     found["mass_lost"] = mass_lost(speech, model.config.monotonic.method)
     if text is not None:
-        perplexity, _ = matching_perplexity(speech, text, **matching_options(objective))
+        perplexity, _ = matching_perplexity(speech, text, **objective.matching)
         found |= {"text_delays": text.delays, "text_states": text.state_length}
         found["perplexity"] = perplexity
     return found

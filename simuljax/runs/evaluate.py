@@ -39,8 +39,7 @@ from simuljax.serve.cascade import RECOGNISING, Cascade, check_translator
 from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming
-from simuljax.train.run import open_run
-from simuljax.train.run_params import Which
+from simuljax.train.run import Which, open_run
 
 # Settings without influence on a log, or compared elsewhere.
 FREE = ("run", "name", "frames", "repeats", "steps", "data")

@@ -23,9 +23,8 @@ from simuljax.models.whisper.weights import dimensions_of, parameters, read_chec
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.run import Run, load_checkpoint, open_run
+from simuljax.train.step import Initialise
 
-Initialise = Callable[[Any], Any]  # changes the first parameters
-Report = dict[str, list[str]]  # the fate of every parameter, by its kind
 EMBEDDINGS = {
     "source": ("text/embedding/", "speech/ctc/"),
     "target": ("decoder/embedding/", "decoder/output/"),
@@ -41,9 +40,7 @@ KINDS = {  # of outcomes
 }
 
 
-def initialiser(
-    experiment: Experiment, data: TrainingInput, part: str = "params"
-) -> Initialise | None:
+def initialiser(experiment: Experiment, data: TrainingInput, part: str = "params") -> Initialise:
     """Return the function that takes parameters from other runs, after checking its rules."""
     entries = [init for init in experiment.init_from if init.fills == part]
     if part == "teacher" and entries and experiment.training.objective.teacher is None:
@@ -144,15 +141,17 @@ def check_vocabularies(
             )
 
 
-def transfer(params: dict, donor: Mapping, rules: Sequence[str]) -> tuple[dict, Report]:
-    """Return the parameters with those of the donor in place, and a report.
+def transfer(
+    params: dict, donor: Mapping, rules: Sequence[str]
+) -> tuple[dict, Mapping[str, Sequence[str]]]:
+    """Return the parameters with those of the donor in place, and the fate of each by its kind.
 
     Of several rules for a parameter the most specific counts. Embeddings of another vocabulary must
     not be transferred: another size is noticed here, one of equal size is not.
     """
     own, given = by_path(params), by_path(donor)
     parsed = check_rules(rules, own, given)
-    new, used, report = dict(own), set(), Report({kind: [] for kind in KINDS})
+    new, used, report = dict(own), set(), {kind: [] for kind in KINDS}
     for path, value in own.items():
         source = source_of(path, parsed)
         shown = path if source in (None, path) else f"{path} <- {source}"
@@ -171,7 +170,7 @@ def transfer(params: dict, donor: Mapping, rules: Sequence[str]) -> tuple[dict, 
     return jax.tree_util.tree_map_with_path(lambda keys, _: new[path_of(keys)], params), report
 
 
-def table(report: Report) -> str:
+def table(report: Mapping[str, Sequence[str]]) -> str:
     """Return a line for each kind of outcome: how many parameters, and the first of them."""
     lines = []
     for kind, title in KINDS.items():
@@ -196,22 +195,19 @@ def match(path: str, own: jax.Array, given: jax.Array) -> tuple[jax.Array | None
     return jax.device_put(jnp.array(given, own.dtype, copy=True), sharding), note
 
 
-def parse_rules(rules: Sequence[str]) -> dict[str, str]:
-    """Return the part of the donor for each part of the model that is filled."""
+def check_rules(
+    rules: Sequence[str], own: Collection[str], given: Collection[str]
+) -> dict[str, str]:
+    """Return the part of the donor for each part of the model that is filled.
+
+    Raise an error if a rule matches none of the parameters with these paths.
+    """
     parsed: dict[str, str] = {}
     for rule in rules:
         into, _, source = (piece.strip().strip("/") for piece in rule.partition("<-"))
         if into in parsed:
             raise ValueError(f"Several rules fill {into!r}: leave one of them.")
         parsed[into] = source or into
-    return parsed
-
-
-def check_rules(
-    rules: Sequence[str], own: Collection[str], given: Collection[str]
-) -> dict[str, str]:
-    """Parse rules for parameters with these paths; raise an error if one matches nothing."""
-    parsed = parse_rules(rules)
     for side, prefixes, paths in (("model", parsed, own), ("donor", parsed.values(), given)):
         for prefix in prefixes:
             if all(below(path, prefix) is None for path in paths):

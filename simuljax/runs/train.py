@@ -22,13 +22,13 @@ from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, read_experiment
 from simuljax.config.fields import ConfigError, differences, to_json, write_json
 from simuljax.models.parameters import by_path, parameter_count, shapes
-from simuljax.runs.init_from import Initialise, initialiser
+from simuljax.runs.init_from import initialiser
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
-from simuljax.train.loop import ENDED, TrainingRun, compile_ahead, fit
-from simuljax.train.run import CONFIG_FILE
-from simuljax.train.step import TrainState
+from simuljax.train.loop import Loop, TrainingRun, compile_update
+from simuljax.train.run import CONFIG_FILE, ENDED
+from simuljax.train.step import TrainState, shape_of
 
 # Fields that may change when a run is resumed; any other change makes it another run.
 FREE = (
@@ -48,9 +48,10 @@ def train(*experiments: Experiment) -> TrainState:
         data = open_data(experiments)
         for experiment in experiments if cluster.is_primary() else ():
             locks.enter_context(locked(experiment.run, name=TRAINING))
-        ready = [begin_run(experiment, data) for experiment in experiments]
-        members = [TrainingRun(e.run, e.training, begin, teach) for e, begin, teach in ready]
-        state = fit(members, ready[0][0].model, data)
+        sized = [with_sizes(experiment, data) for experiment in experiments]
+        members = [begin_run(experiment, data) for experiment in sized]
+        trainings = [experiment.training for experiment in sized]
+        state = Loop(members, compile_update(sized[0].model, trainings, data), data).run()
     if cluster.is_primary():
         for experiment in experiments:
             print(describe_end(experiment.run), flush=True)
@@ -60,8 +61,16 @@ def train(*experiments: Experiment) -> TrainState:
 def compile_together(experiments: Sequence[Experiment]) -> None:
     """Fill the compilation cache for their training; runs they start from may be unfinished."""
     data = open_data(experiments)
-    ready = [with_sizes(experiment, data) for experiment in experiments]
-    compile_ahead(ready[0].model, [each.training for each in ready], data)
+    trainings = [experiment.training for experiment in experiments]
+    compiled = compile_update(with_sizes(experiments[0], data).model, trainings, data)
+    weights = compiled.weights([each.objective.weights() for each in trainings])
+    state, several = compiled.first(), trainings[0].accumulate
+    if several == 1:
+        compiled.compile(state, data.shapes(), weights)
+    else:
+        for batch in data.shapes():
+            state, _ = compiled.update(state, [batch] * several, weights)
+    compiled.validate(state, {shape_of(batch): batch for batch in data.valid()}.values())
 
 
 def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
@@ -151,21 +160,22 @@ def check_latency(experiment: Experiment) -> None:
     )
 
 
-def begin_run(
-    experiment: Experiment, data: TrainingInput
-) -> tuple[Experiment, Initialise | None, Initialise | None]:
-    """Write config.json; return the experiment with its sizes, and how to initialise it.
-
-    The second function initialises DAR's teacher, where it has parameters of its own.
-    """
-    experiment = with_sizes(experiment, data)
+def begin_run(experiment: Experiment, data: TrainingInput) -> TrainingRun:
+    """Write config.json, and return the run with the functions that initialise it."""
     check_factors(experiment)
     begin, teach = (initialiser(experiment, data, part) for part in ("params", "teacher"))
     if cluster.is_primary():
         write_config(experiment)
-        print(describe(experiment, data), flush=True)
+        count, devices = parameter_count(experiment.model), jax.devices()
+        print(
+            f"run {experiment.run}: {count / 1e6:.1f} M parameters on {len(devices)} x "
+            f"{devices[0].device_kind}\ncorpus {experiment.data.directory}, vocabularies of "
+            f"{data.vocabularies.source.size} and {data.vocabularies.target.size} pieces\n"
+            f"{data.description}",
+            flush=True,
+        )
     cluster.wait_for_all("recorded")
-    return experiment, begin, teach
+    return TrainingRun(experiment.run, experiment.training, begin, teach)
 
 
 def with_sizes(experiment: Experiment, data: TrainingInput) -> Experiment:
@@ -176,9 +186,7 @@ def with_sizes(experiment: Experiment, data: TrainingInput) -> Experiment:
         target_vocabulary=data.vocabularies.target.size,
         features=data.features.features.dims,
     )
-    objective = replace(experiment.training.objective, features=data.features.features)
-    training = replace(experiment.training, objective=objective)
-    return replace(experiment, model=model, training=training)
+    return replace(experiment, model=model)
 
 
 def write_config(experiment: Experiment) -> None:
@@ -204,20 +212,6 @@ def write_config(experiment: Experiment) -> None:
                 "--run, or undo the change to resume this one"
             )
     write_json(path, new)
-
-
-def describe(experiment: Experiment, data: TrainingInput) -> str:
-    """Describe the model, the devices and the corpus."""
-    devices = jax.devices()
-    return "\n".join(
-        [
-            f"run {experiment.run}: {parameter_count(experiment.model) / 1e6:.1f} M parameters on "
-            f"{len(devices)} x {devices[0].device_kind}",
-            f"corpus {experiment.data.directory}, vocabularies of "
-            f"{data.vocabularies.source.size} and {data.vocabularies.target.size} pieces",
-            data.description,
-        ]
-    )
 
 
 def describe_end(run: Path) -> str:

@@ -30,8 +30,7 @@ from simuljax.nn.layers import STATISTICS
 from simuljax.serve.session import STATE, Read, ReadSession, Session, Tokens
 from simuljax.serve.translator import Translator, batch_sizes, batches, samples_of
 from simuljax.text import EOS, Words, WordStream
-from simuljax.train.run import Run, RunError, load_checkpoint, open_run
-from simuljax.train.run_params import Loaded, Which
+from simuljax.train.run import Loaded, Run, RunError, Which, load_checkpoint, open_run
 
 NOTHING = Tokens(ids=[], reach=0, finished=False)
 NO_SOUND = Read(samples=np.zeros(0, np.int16), ended=False, anew=True)

@@ -32,8 +32,7 @@ from simuljax.audio import RATE, as_int16, read_audio
 from simuljax.serve.bundled import parts_of
 from simuljax.serve.engine import Engine
 from simuljax.serve.session import Backend, Session, Word
-from simuljax.train.run import Run
-from simuljax.train.run_params import Which
+from simuljax.train.run import Run, Which
 
 __all__ = ["Stream", "Translator", "Word", "is_whisper", "load"]
 

@@ -27,6 +27,7 @@ from jax.sharding import SingleDeviceSharding
 
 from simuljax.config.fields import from_json, to_json
 from simuljax.errors import SimuljaxError
+from simuljax.models.parameters import path_of
 from simuljax.parsing import parse_json
 
 CHECKPOINTS = "checkpoints"  # the directory of a run that they are in
@@ -110,7 +111,7 @@ def kinds(tree: Any) -> dict[str, Kind]:
     """Return shape and dtype of every array by its path, "params/encoder/kernel"."""
     found = {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        path = jax.tree_util.keystr(keys, simple=True, separator="/")
+        path = path_of(keys)
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             raise TypeError(f"{path} is a {type(leaf).__name__}; a state is made of arrays.")
         found[path] = (tuple(leaf.shape), str(leaf.dtype))

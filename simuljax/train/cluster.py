@@ -22,7 +22,6 @@ import atexit
 import contextlib
 import ctypes
 import functools
-import importlib
 import importlib.util
 import json
 import os
@@ -32,7 +31,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,7 +59,7 @@ class ClusterError(SimuljaxError):
     """The processes of a run cannot find each other, do not agree, or have lost one of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Meeting:
     """Arguments of `jax.distributed.initialize`; None where it detects them."""
 
@@ -72,13 +70,12 @@ class Meeting:
     devices: tuple[int, ...] | None = None  # of this process, among its host's
 
 
-def join(cluster: Cluster | None = None) -> str:
+def join(cluster: Cluster) -> str:
     """Join the other processes, if there are any, and return what was found.
 
     Must come before anything is computed. Raises `ClusterError` with what was known and missing.
     """
     global _current
-    cluster = cluster or Cluster()
     meeting = plan_meeting(cluster, os.environ)
     if meeting is None:
         return "alone"
@@ -117,16 +114,26 @@ def is_primary() -> bool:
 def plan_meeting(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | None:
     """Return how to join, from the settings and the environment; None for a single process."""
     number = functools.partial(_number, environment)
-    if cluster.processes == 1:
-        return None
-    coordinator = cluster.coordinator or environment.get("JAX_COORDINATOR_ADDRESS")
     processes = cluster.processes or number("JAX_NUM_PROCESSES", least=1)
-    index = number("JAX_PROCESS_ID") if cluster.index is None else cluster.index
-    pod = number("JOB_COMPLETION_INDEX")
     if processes == 1:
         return None
+    coordinator = cluster.coordinator or environment.get("JAX_COORDINATOR_ADDRESS")
+    index = number("JAX_PROCESS_ID") if cluster.index is None else cluster.index
+    pod = number("JOB_COMPLETION_INDEX")
     if (coordinator, processes, index) != (None, None, None):
-        return _configured(coordinator, processes, pod if index is None else index)
+        index = pod if index is None else index
+        known = {
+            "coordinator (or JAX_COORDINATOR_ADDRESS)": coordinator,
+            "processes (or JAX_NUM_PROCESSES)": processes,
+            "index (or JAX_PROCESS_ID)": index,
+        }
+        missing = [name for name, value in known.items() if value is None]
+        if missing:
+            raise ClusterError(
+                f"Of a run of several processes, coordinator={coordinator}, processes={processes}, "
+                f"index={index} are known: give {' and '.join(missing)} too, or none of them."
+            )
+        return Meeting("as configured", coordinator, processes, index)
     if "SLURM_STEP_NODELIST" in environment and (number("SLURM_NTASKS") or 1) > 1:
         return Meeting(found_by="SLURM", devices=_slurm_devices(environment))
     if (number("OMPI_COMM_WORLD_SIZE") or 1) > 1:
@@ -144,24 +151,6 @@ def plan_meeting(cluster: Cluster, environment: Mapping[str, str]) -> Meeting | 
             "JAX_NUM_PROCESSES=1 for a pod that trains alone."
         )
     return Meeting(found_by="Kubernetes")
-
-
-def _configured(coordinator: str | None, processes: int | None, index: int | None) -> Meeting:
-    """Return the meeting that was configured; all three have to be known."""
-    known = {
-        "coordinator (or JAX_COORDINATOR_ADDRESS)": coordinator,
-        "processes (or JAX_NUM_PROCESSES)": processes,
-        "index (or JAX_PROCESS_ID)": index,
-    }
-    missing = [name for name, value in known.items() if value is None]
-    if missing:
-        raise ClusterError(
-            f"Of a run of several processes, coordinator={coordinator}, processes={processes}, "
-            f"index={index} are known: give {' and '.join(missing)} too, or none of them."
-        )
-    return Meeting(
-        found_by="as configured", coordinator=coordinator, processes=processes, index=index
-    )
 
 
 def _number(environment: Mapping[str, str], variable: str, least: int = 0) -> int | None:
@@ -194,10 +183,8 @@ class Seen:
     def update(self, beat: int, count: int, place: str, failed: str | None) -> None:
         """Take in what the process has published."""
         now = time.monotonic()
-        if beat != self.beat:
-            self.heard_s = now
-        if count != self.count:
-            self.moved_s = now
+        self.heard_s = self.heard_s if beat == self.beat else now
+        self.moved_s = self.moved_s if count == self.count else now
         self.beat, self.count, self.place, self.failed = beat, count, place, failed
 
 
@@ -223,12 +210,12 @@ class Peers:
         self.own.place, self.own.count = place, self.own.count + 1
         self.own.moved_s = time.monotonic()
 
-    def tell(self, name: str, value: str, patience_s: float) -> str:
+    def tell(self, name: str, value: str) -> str:
         """Return the value of process 0."""
         key = self._unused(name)
         if self.index == 0:
             self.client.key_value_set(key, value)
-        return self.client.blocking_key_value_get(key, int(1000 * patience_s))
+        return self.client.blocking_key_value_get(key, int(1000 * PATIENCE_S))
 
     def gather(self, name: str, value: Any, patience_s: float) -> dict[int, Any]:
         """Wait until every process is here; return the values that they bring."""
@@ -239,7 +226,7 @@ class Peers:
 
     def fail(self, error: BaseException) -> None:
         """Tell the others why this process ends, and see that it does end."""
-        self.stop()
+        self._leaving.set()
         self.own.failed = (str(error) or type(error).__name__)[:2000]
         with contextlib.suppress(Exception):
             self._publish()
@@ -289,13 +276,9 @@ class Peers:
             "resumes from its last checkpoint"
         )
 
-    def stop(self) -> None:
-        """Look at the others no more."""
-        self._leaving.set()
-
     def close(self) -> None:
         """Stop, and wait for the thread: if it asks the service while Python ends, it crashes."""
-        self.stop()
+        self._leaving.set()
         self.thread.join(LEAVE_S)
 
     def _unused(self, name: str) -> str:
@@ -366,7 +349,7 @@ def agree(name: str, facts: Mapping[str, Any]) -> None:
     if _current is None:
         return
     own = json.dumps(facts)
-    first = json.loads(_current.tell(name, own, PATIENCE_S))
+    first = json.loads(_current.tell(name, own))
     lines = [
         f"{place} {new!r}, process 0 has {old!r}"
         for place, old, new in changes(first, json.loads(own))
@@ -390,7 +373,7 @@ def check_shared(directory: Path) -> None:
     if _current.index == 0:
         directory.mkdir(parents=True, exist_ok=True)
         file.write_text(token)
-    token, deadline = _current.tell("token", token, PATIENCE_S), time.monotonic() + SHARED_S
+    token, deadline = _current.tell("token", token), time.monotonic() + SHARED_S
     while not (seen := _holds(file, token)) and time.monotonic() < deadline:
         time.sleep(0.2)
     found = _current.gather("run directory", seen, PATIENCE_S + SHARED_S)
@@ -412,7 +395,7 @@ def _holds(file: Path, token: str) -> bool:
         return False
 
 
-@contextmanager
+@contextlib.contextmanager
 def ending_together() -> Iterator[None]:
     """Tell the other processes of an error here; explain one that a lost process has caused."""
     try:

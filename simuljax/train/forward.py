@@ -7,22 +7,22 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+from flax.core import FrozenDict
 
-from simuljax import losses
-from simuljax.audio import Statistics, features_of, frame_count
+from simuljax.audio import FeatureRecord, features_of, frame_count
 from simuljax.audio.spec_augment import spec_augment
 from simuljax.audio.wave_augment import wave_augment
 from simuljax.batch import Batch
-from simuljax.config.model import ModelConfig
 from simuljax.config.training import Objective
-from simuljax.losses import Branch, Outputs, TermSum
-from simuljax.losses.token_losses import PerExample
+from simuljax.losses.objective import TermSum, sum_terms, term_values
+from simuljax.losses.terms import Branch, Outputs, logged_values
+from simuljax.losses.transducer import transducer
 from simuljax.models.joint import Decoded, Encoded, JointModel, source_of
 from simuljax.nn.layers import STATISTICS, real
 from simuljax.nn.monotonic import Decisions, Source
 from simuljax.text import BOS, EOS, Words, count_words, ctc_word_counts
 
-BATCH_KEYS = ("dropout", "noise", "augment", "policy")
+BATCH_KEYS: tuple[str, ...] = ("dropout", "noise", "augment", "policy")
 WAVE = 0x7FFFFFFF  # apart from the places in a batch, which SpecAugment folds into the same key
 
 
@@ -41,14 +41,15 @@ class Variables:
 
     params: Any
     statistics: Any  # BatchNorm's
-    teacher: Any = None  # parameters of a text branch that DAR compares speech with
+    # Parameters of a text branch that DAR compares speech with; {} where it needs none.
+    teacher: Any = flax.struct.field(default_factory=dict)
 
 
 def forward(
     model: JointModel,
     variables: Variables,
     batch: Batch,
-    statistics: Statistics,
+    front_end: FeatureRecord,
     objective: Objective,
     key: jax.Array | None,
     words: Words | None = None,
@@ -57,67 +58,46 @@ def forward(
 ) -> Forward:
     """Return sums of every term over the batch; a key means training, none validation.
 
-    `words` serve models that decide at words, or count those that they write. Where DAR is
-    computed, energies and reading shares of both branches are logged; with `watch` wherever both
-    branches have energies, with DAR as the paper has it and how it matches.
+    `words` serve models that decide at words, or count those that they write. With `watch` more is
+    logged (`logged_values`).
     """
-    keys: dict[str, jax.Array] = {}
-    if key is not None:
-        keys = dict(zip(BATCH_KEYS, jax.random.split(key, 4), strict=True))
-    train, k = key is not None, draw_k(model, keys.get("policy"))
+    keys = dict(zip(BATCH_KEYS, jax.random.split(key, 4), strict=True)) if key is not None else {}
     bound = model.bind(
         {"params": variables.params, STATISTICS: variables.statistics},
         rngs={name: keys[name] for name in BATCH_KEYS[:2] if name in keys},
-        mutable=[STATISTICS] if train else False,
+        mutable=[STATISTICS] if keys else False,
     )
-    speech, text = branches(bound, batch, statistics, objective, k, keys if train else None, words)
-    teacher, seen = None, {}
+    k = draw_k(model, keys.get("policy"))
+    speech, text = branches(bound, batch, front_end, objective, k, keys, words)
+    teacher = None
     if speech is not None and text is not None and objective.teacher is not None:
-        fixed, silent = model.bind({"params": variables.teacher}), batch.audio[:, :0]
-        only_text = dataclasses.replace(batch, audio=silent)
-        _, teacher = branches(fixed, only_text, statistics, objective, k)
+        fixed = model.bind({"params": variables.teacher})
+        only_text = dataclasses.replace(batch, audio=batch.audio[:, :0])
+        _, teacher = branches(fixed, only_text, front_end, objective, k)
+    outputs = Outputs(targets=batch.target, speech=speech, text=text, teacher=teacher)
     with jax.named_scope("losses"):
-        given = Outputs(targets=batch.target, speech=speech, text=text, teacher=teacher)
-        terms = losses.term_values(objective.terms, given)
-        if speech is not None and text is not None and speech.energies is not None:
-            seen = decision_log(speech, text, objective, watch=watch)
-    logged = losses.sum_terms(seen) | {
-        f"{name}_accuracy": accuracy(b, batch.target)
-        for name, b in (("st", speech), ("mt", text))
-        if b is not None
-    }
+        sums = sum_terms(term_values(objective.terms, outputs))
+        dar = bool(objective.weight("dar"))
+        logged = sum_terms(logged_values(outputs, objective.matching, dar=dar, watch=watch))
     moved = dict(bound.variables.get(STATISTICS, {}))
-    return Forward(sums=losses.sum_terms(terms), logged=logged, statistics=moved)
+    return Forward(sums=sums, logged=logged, statistics=moved)
 
 
-def decision_log(
-    speech: Branch, text: Branch, objective: Objective, *, watch: bool
-) -> dict[str, PerExample]:
-    """Return what is logged about the decisions of both branches."""
-    seen = {}
-    if watch or objective.weight("dar"):
-        seen |= losses.decision_statistics(speech, text)
-    if watch:
-        seen["dar_paper"] = losses.paper_decision_attentive(speech, text)
-        matching = matching_options(objective)
-        seen["dar_perplexity"] = losses.matching_perplexity(speech, text, **matching)
-    return seen
-
-
-def matching_options(objective: Objective) -> dict[str, Any]:
-    """Return the options of DAR that say how columns are matched."""
-    term = objective.term("dar")
-    options = {} if term is None else term.options
-    return {name: options[name] for name in ("temperature", "across_heads") if name in options}
+def draw_k(model: JointModel, key: jax.Array | None) -> jax.Array:
+    """Return wait-k's k for a batch: drawn from its range in training, else its middle."""
+    first, last = model.config.monotonic.wait_k
+    if key is None or first == last:
+        return jnp.int32((first + last) // 2)
+    return jax.random.randint(key, (), first, last + 1)
 
 
 def branches(
     bound: JointModel,
     batch: Batch,
-    statistics: Statistics,
+    front_end: FeatureRecord,
     objective: Objective,
     k: jax.Array,
-    keys: Mapping[str, jax.Array] | None = None,
+    keys: Mapping[str, jax.Array] = FrozenDict(),
     words: Words | None = None,
 ) -> tuple[Branch | None, Branch | None]:
     """Return the speech and text branches of a model bound to its variables.
@@ -125,73 +105,72 @@ def branches(
     With keys as in training. A branch that the model or the batch lacks, or that no term asks for,
     is None.
     """
-    train, from_speech, from_text = keys is not None, None, None
-    if bound.config.speech is not None and batch.audio.shape[1]:
-        augment = keys["augment"] if keys else None
-        features, frames = speech_features(batch, statistics, objective, augment)
+    config, train, from_speech, from_text = bound.config, bool(keys), None, None
+    if config.speech is not None and batch.audio.shape[1]:
+        features, frames = speech_features(batch, front_end, objective, keys.get("augment"))
         encoded = bound.encode_speech(features, frames, train=train)
-        encoded = with_words(bound.config, encoded, words)
-        labels = batch.words if bound.config.predecision.kind == "words" else batch.phonemes
+        if config.predecision.kind == "ctc_words" and encoded.ctc is not None:
+            counts = ctc_word_counts(encoded.ctc, encoded.lengths, known(words).source)
+            encoded = dataclasses.replace(encoded, words=counts)
+        labels = batch.words if config.predecision.kind == "words" else batch.phonemes
         from_speech = encoded, bound.speech_decisions(encoded, labels, train=train)
-    if bound.config.text is not None and (from_speech is None or objective.needs("text")):
+    if config.text is not None and (from_speech is None or objective.needs("text")):
         encoded = bound.encode_text(batch.source, batch.source_length, train=train)
         from_text = encoded, bound.text_decisions(encoded)
-    present = [given for given in (from_speech, from_text) if given is not None]
-    sources = [source_of(encoded, decisions, k) for encoded, decisions in present]
-    if from_speech is not None and bound.config.monotonic.counts == "words":
-        written = words_before(batch.target, words)
+    sources = [source_of(*given, k) for given in (from_speech, from_text) if given is not None]
+    if from_speech is not None and config.monotonic.counts == "words":
+        written = words_before(batch.target, known(words))
         sources[0] = dataclasses.replace(sources[0], written=written)
     decoded = bound.decode_each(shift(batch.target), sources, train=train)
-    speech = text = None
-    if from_speech is not None:
-        encoded, decisions = from_speech
-        gate, decided = decisions.gate, real(decisions.count, decisions.ends.shape[1])
-        speech = dataclasses.replace(
-            branch(decoded[0], encoded, decisions, batch.target_length),
-            ctc=encoded.ctc,
-            decided=None if gate is None else jnp.where(decided, gate, 0).sum(-1),
-            transcript=batch.source,
-            transcript_length=jnp.maximum(batch.source_length - 1, 0),  # without end-of-sentence
-        )
-        if objective.needs("lattice"):
-            speech = with_lattice(bound, speech, sources[0], batch, objective, train=train)
-    if from_text is not None:
-        text = branch(decoded[-1], *from_text, batch.target_length)
+    text = None if from_text is None else branch(decoded[-1], *from_text, batch.target_length)
+    if from_speech is None:
+        return None, text
+    encoded, decisions = from_speech
+    gate, decided = decisions.gate, real(decisions.count, decisions.ends.shape[1])
+    speech = dataclasses.replace(
+        branch(decoded[0], encoded, decisions, batch.target_length),
+        ctc=encoded.ctc,
+        decided=None if gate is None else jnp.where(decided, gate, 0).sum(-1),
+        transcript=batch.source,
+        transcript_length=jnp.maximum(batch.source_length - 1, 0),  # without end-of-sentence
+    )
+    if objective.needs("lattice"):
+        speech = with_lattice(bound, speech, sources[0], batch, objective, train)
     return speech, text
 
 
 @jax.named_scope("front_end")
 def speech_features(
-    batch: Batch, statistics: Statistics, objective: Objective, key: jax.Array | None
+    batch: Batch, front_end: FeatureRecord, objective: Objective, key: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Return normalised features [B, F, D] and their lengths; augmented if there is a key."""
     audio = batch.audio
     if key is not None and objective.wave_augment.active:
         wave_key = jax.random.fold_in(key, WAVE)
         audio = wave_augment(wave_key, audio, batch.audio_length, objective.wave_augment)
-    features = features_of(audio, objective.features, statistics)
-    frames = frame_count(batch.audio_length, objective.features.filterbank)
+    features = features_of(audio, front_end.features, front_end.statistics)
+    frames = frame_count(batch.audio_length, front_end.features.filterbank)
     if key is not None and objective.augment is not None:
         features = spec_augment(key, features, frames, objective.augment)
     return features, frames
 
 
-def with_words(model: ModelConfig, encoded: Encoded, words: Words | None) -> Encoded:
-    """Add the words that the CTC head finds, if the model decides at them."""
-    if model.predecision.kind != "ctc_words" or encoded.ctc is None:
-        return encoded
+def known(words: Words | None) -> Words:
+    """Return what words are, or raise an error."""
     if words is None:
-        raise ValueError("the model decides at words: say what words are (`words`)")
-    counts = ctc_word_counts(encoded.ctc, encoded.lengths, words.source)
-    return dataclasses.replace(encoded, words=counts)
+        raise ValueError("the model decides at words or counts words: say what they are (`words`)")
+    return words
 
 
-def words_before(target: jax.Array, words: Words | None) -> jax.Array:
+def words_before(target: jax.Array, words: Words) -> jax.Array:
     """Return int32 [B, T]: words before a target's own; for end-of-sentence, all words."""
-    if words is None:
-        raise ValueError("wait-k counts words: say what words are (`words`)")
     count = count_words(words.target, jnp.asarray(target), trailing="count")
     return jnp.where(target == EOS, count, jnp.maximum(count - 1, 0))
+
+
+def shift(target: jax.Array) -> jax.Array:
+    """Return the decoder's input: begin-of-sentence, then the targets."""
+    return jnp.pad(target[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
 
 
 def branch(
@@ -219,7 +198,6 @@ def with_lattice(
     source: Source,
     batch: Batch,
     objective: Objective,
-    *,
     train: bool,
 ) -> Branch:
     """Add CAAT's lattice and its transducer loss to the speech branch."""
@@ -232,27 +210,5 @@ def with_lattice(
         )
     lattice = bound.lattice(jnp.asarray(batch.target), source, train=train)
     with jax.named_scope("transducer"):
-        paths = losses.transducer(
-            lattice.blank, lattice.label, lattice.groups, speech.target_length
-        )
+        paths = transducer(lattice.blank, lattice.label, lattice.groups, speech.target_length)
     return dataclasses.replace(speech, lattice=lattice, transducer=paths)
-
-
-def accuracy(branch: Branch, target: jax.Array) -> TermSum:
-    """Return the number of tokens predicted right, given those before, and of all tokens."""
-    counted = jnp.arange(target.shape[1]) < branch.target_length[:, None]
-    right = (branch.logits.argmax(-1) == target) & counted
-    return TermSum(right.sum().astype(jnp.float32), counted.sum().astype(jnp.float32))
-
-
-def shift(target: jax.Array) -> jax.Array:
-    """Return the decoder's input: begin-of-sentence, then the targets."""
-    return jnp.pad(target[:, :-1], [(0, 0), (1, 0)], constant_values=BOS)
-
-
-def draw_k(model: JointModel, key: jax.Array | None) -> jax.Array:
-    """Return wait-k's k for a batch: drawn from its range in training, else its middle."""
-    first, last = model.config.monotonic.wait_k
-    if key is None or first == last:
-        return jnp.int32((first + last) // 2)
-    return jax.random.randint(key, (), first, last + 1)

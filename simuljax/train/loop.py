@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,67 +27,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from simuljax.audio import FeatureRecord
-from simuljax.batch import Batch, Data
+from simuljax.batch import Data
 from simuljax.cache import announce_compilation
 from simuljax.config.model import ModelConfig
 from simuljax.config.training import Training
 from simuljax.models.joint import JointModel
-from simuljax.text import Words
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints, Restored
 from simuljax.train.forward import Forward
+from simuljax.train.run import ENDED, average_around_best
 from simuljax.train.run_log import RunLog, duration
-from simuljax.train.run_params import average_around_best
-from simuljax.train.step import AXIS, CompiledUpdate, Replicas, Report, TrainState, Update, shape_of
+from simuljax.train.step import (
+    AXIS,
+    CompiledUpdate,
+    Initialise,
+    Replicas,
+    Report,
+    TrainState,
+    Update,
+)
 
-ENDED = "ended.json"  # in the directory of a run that was not merely interrupted
 MOST_REFUSED = 10  # updates in a row whose gradient is not finite
 COMPILE_S = 30.0  # about, for one batch shape on a few cores; shapes are compiled side by side
-Change = Callable[[Any], Any]  # of parameters
 
 
-def fit(
-    members: Sequence["TrainingRun"],
-    model: ModelConfig,
-    data: Data,
-    *,
-    compiled: CompiledUpdate | None = None,
-) -> TrainState:
-    """Train one run, or several together, or resume them; return the last state.
-
-    `compiled`, made by `compile_update` for the same model and training, saves compiling again
-    where a process trains several runs. A complete run leaves `ended.json`; an interrupted one does
-    not, and is to be started again.
-    """
-    trainings = [member.training for member in members]
-    compiled = compiled or compile_update(model, trainings, data.features, data.words)
-    return _Loop(members, compiled, data).run_to_end()
-
-
-def compile_ahead(model: ModelConfig, trainings: Sequence[Training], data: Data) -> None:
-    """Compile what `fit` will need into the cache; nothing is trained."""
-    compiled = compile_update(model, trainings, data.features, data.words)
-    weights = compiled.weights([each.objective.weights() for each in trainings])
-    state, several = compiled.first(), trainings[0].accumulate
-    if several == 1:
-        compiled.compile(state, data.shapes(), weights)
-    else:
-        for batch in data.shapes():
-            state, _ = compiled.update(state, [batch] * several, weights)
-    compiled.validate(state, {shape_of(batch): batch for batch in data.valid()}.values())
-
-
-def compile_update(
-    model: ModelConfig,
-    trainings: Sequence[Training],
-    features: FeatureRecord,
-    words: Words | None = None,
-) -> CompiledUpdate:
+def compile_update(model: ModelConfig, trainings: Sequence[Training], data: Data) -> CompiledUpdate:
     """Return the compiled functions of runs, on all devices of all processes."""
     first, *others = trainings
     for other in others:
-        if alike(other) != alike(first):
+        if other.without_seed_and_weights() != first.without_seed_and_weights():
             raise ValueError(
                 "runs that are trained together may differ in their seeds and in the weights of "
                 f"their losses alone: {first} and {other}"
@@ -95,46 +63,31 @@ def compile_update(
     update = Update(
         model=JointModel(model, axis=AXIS),
         objective=first.objective.computing(other.objective for other in others),
-        optimiser=first.optimiser.build(),
-        factor=first.optimiser.factor,
-        statistics=features.statistics,
-        words=words,
+        optimiser=first.optimiser,
+        front_end=data.features,
+        words=data.words,
         random=first.random,
     )
     seeds = [training.seed for training in trainings]
     return CompiledUpdate(update, Replicas.on_all(first.parallelism), seeds=seeds)
 
 
-def alike(training: Training) -> Training:
-    """Return a schedule without seed and weights: equal where one compiled update serves.
+class Loop:
+    """Train one run, or several together, or resume them.
 
-    A loss that counts in one of them is computed for all, with a weight of 0 where it does not.
+    A complete run leaves `ended.json`; an interrupted one does not, and is to be started again.
     """
-    objective = training.objective.without_weights()
-    order = training.seed if training.order is None else training.order
-    return dataclasses.replace(training, objective=objective, order=order, seed=0)
-
-
-def last_update(training: Training, batches: int) -> int:
-    """Return the last update: `updates`, or the one that completes the last epoch of `batches`."""
-    if training.epochs is None:
-        return training.updates
-    return min(training.updates, math.ceil(training.epochs * batches / training.accumulate))
-
-
-class _Loop:
-    """Runs that are trained together, and what they have in common."""
 
     def __init__(self, members: Sequence["TrainingRun"], compiled: CompiledUpdate, data: Data):
         self.members, self.compiled, self.data = members, compiled, data
         self.training = members[0].training
-        self.last = last_update(self.training, data.steps_per_epoch)
+        self.last = self.training.last_update(data.steps_per_epoch)
         self.weights: dict[Any, Any] = {}
         self.late: tuple[int, Report, bool] | None = None  # the last update: not yet read
         self.has_speech = self.due = False  # speech has been seen; a report should be logged
 
-    def run_to_end(self) -> TrainState:
-        """Update until the last update, convergence or an interruption."""
+    def run(self) -> TrainState:
+        """Update until the last update, convergence or an interruption; return the last state."""
         try:
             with Interruption(self.members[0].run) as interruption:
                 self._begin()
@@ -210,9 +163,13 @@ class _Loop:
         cluster.at(f"reading the batch of update {self.step + 1}")
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
         cluster.at(f"update {self.step + 1}")
-        compiled = self.compiled.compile_s
+        log, compiled_s = self.members[0].log, self.compiled.compile_s  # the others show no speed
         state, report = self.compiled.update(self.state, batches, self._weights())
-        self._count(batches, self.compiled.compile_s - compiled)
+        log.work.aside_s += self.compiled.compile_s - compiled_s
+        log.work.samples += [batch.audio_length for batch in batches]
+        log.work.tokens += [batch.target_length for batch in batches]
+        if log.peak_flops is not None:
+            log.work.flops += self.compiled.flops(batches)
         self._log_report()  # of the update before, while this one runs
         self.step += 1
         speech = any(batch.audio.shape[-1] for batch in batches)
@@ -236,14 +193,6 @@ class _Loop:
         if known not in self.weights:
             self.weights = {known: self.compiled.weights(weights)}
         return self.weights[known]
-
-    def _count(self, batches: list[Batch], compile_s: float) -> None:
-        work = self.members[0].log.work  # the others show no speed
-        work.samples += [batch.audio_length for batch in batches]
-        work.tokens += [batch.target_length for batch in batches]
-        work.aside_s += compile_s
-        if self.members[0].log.peak_flops is not None:
-            work.flops += self.compiled.flops(batches)
 
     def _log_report(self) -> None:
         """Log the report of the last update; fetch all of it only if it will be logged.
@@ -314,11 +263,7 @@ class TrainingRun:
     log: RunLog  # from `open` on
 
     def __init__(
-        self,
-        run: Path,
-        training: Training,
-        begin: Change | None = None,
-        teach: Change | None = None,
+        self, run: Path, training: Training, begin: Initialise = None, teach: Initialise = None
     ) -> None:
         self.run, self.training, self.begin, self.teach = run, training, begin, teach
         self.phase, self.refused = Phase(), 0
@@ -330,10 +275,10 @@ class TrainingRun:
             every=training.keep_every,
             around=training.average or 0,
         )
-        (run / ENDED).unlink(missing_ok=True)
 
     def restore(self, template: Any) -> Restored | None:
         """Return the last saved state, if any."""
+        (self.run / ENDED).unlink(missing_ok=True)
         found = self.checkpoints.restore(template)
         if found is None:
             self.advance(0)
@@ -444,9 +389,8 @@ class TrainingRun:
 
     def end(self, step: int) -> None:
         """Write the average, and `ended.json`: the run is complete."""
-        validated = len(self.checkpoints.scored())
-        if self.training.average and validated:
-            average_around_best(self.run, min(self.training.average, validated))
+        if self.training.average:
+            average_around_best(self.run, self.training.average)
         if cluster.is_primary():
             why = "updates" if step >= self.last else "patience"
             (self.run / ENDED).write_text(json.dumps({"step": step, "by": why}) + "\n")

@@ -21,7 +21,7 @@ import numpy as np
 
 from simuljax.audio.filterbank import SHIFT
 from simuljax.errors import SimuljaxError, import_extra
-from simuljax.losses import TermSum, combine
+from simuljax.losses.objective import TermSum, combine
 from simuljax.parsing import parse_json
 from simuljax.train.cluster import is_primary
 from simuljax.train.flops import peak_flops
@@ -158,12 +158,6 @@ class MetricsWriter:
         self._file.close()
         if self._board is not None:
             self._board.close()
-
-
-def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's metrics, without one that is still being written."""
-    path = Path(run_dir) / FILE
-    return [line for line, _ in complete_lines(path)] if path.exists() else []
 
 
 def complete_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:

@@ -18,7 +18,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import flax.struct
@@ -28,12 +30,12 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from simuljax.audio import Statistics
+from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
-from simuljax.config.training import Objective, Parallelism, Random
-from simuljax.losses import Loss, TermSum, combine
+from simuljax.config.training import Objective, Optimiser, Parallelism, Random
+from simuljax.losses.objective import Loss, TermSum, combine
 from simuljax.models.joint import JointModel
-from simuljax.models.parameters import initialise, path_of
+from simuljax.models.parameters import initialise, path_of, shapes
 from simuljax.text import Words
 from simuljax.train.flops import BACKWARD, forward_flops
 from simuljax.train.forward import Forward, Variables, forward
@@ -41,26 +43,22 @@ from simuljax.train.forward import Forward, Variables, forward
 AXIS = "replicas"
 TEXT_PARTS = ("text", "shared", "decoder")  # parameters that a text branch computes with
 
+Weights = Mapping[str, jax.Array]  # of the terms, by name
 
-@flax.struct.dataclass
-class TrainState:
+
+@flax.struct.dataclass(kw_only=True)
+class TrainState(Variables):
     """All that changes in training; the random keys follow from `step` and the run's seed."""
 
     step: jax.Array  # int32 []: updates made
-    params: Any
-    statistics: Any  # BatchNorm's; {} for a model without
     optimiser: optax.OptState
-    teacher: Any = flax.struct.field(default_factory=dict)  # parameters; {} where DAR needs none
 
 
 @flax.struct.dataclass
-class Gathered:
+class Gathered(Forward):
     """Gradients and sums over some of an update's micro-batches, on all replicas."""
 
     gradient: Any
-    statistics: Any
-    sums: dict[str, TermSum]
-    logged: dict[str, TermSum]
 
 
 @flax.struct.dataclass
@@ -82,28 +80,27 @@ class Update:
 
     model: JointModel
     objective: Objective
-    optimiser: optax.GradientTransformation
-    statistics: Statistics
+    optimiser: Optimiser
+    front_end: FeatureRecord
     words: Words | None = None
     random: Random = "rbg"
-    factor: Callable[[str], float] = lambda path: 1.0  # of the rate; 0: no gradient is computed
 
     def whole(
-        self, state: TrainState, batch: Batch, weights: Mapping[str, jax.Array], seed: jax.Array
+        self, state: TrainState, batch: Batch, weights: Weights, seed: jax.Array
     ) -> tuple[TrainState, Report]:
         """Make one update from one batch."""
         return self.apply(state, self.gather(state, batch, weights, seed, 0, None), weights)
 
     def totals(self, state: TrainState, batch: Batch) -> dict[str, jax.Array]:
         """Return the denominators of a micro-batch; nothing else is computed."""
-        sums = self._forward(state, state.params, batch, None).sums
+        sums = self._forward(state, batch, None).sums
         return jax.lax.psum({name: s.denominator for name, s in sums.items()}, AXIS)
 
     def gather(
         self,
         state: TrainState,
         batch: Batch,
-        weights: Mapping[str, jax.Array],
+        weights: Weights,
         seed: jax.Array,
         micro: jax.Array | int,
         totals: Mapping[str, jax.Array] | None,
@@ -113,11 +110,11 @@ class Update:
         key = jax.random.fold_in(jax.random.fold_in(key, jax.lax.axis_index(AXIS)), micro)
 
         def trained(keys: tuple, leaf: jax.Array) -> jax.Array:
-            return leaf if self.factor(path_of(keys)) else jax.lax.stop_gradient(leaf)
+            return leaf if self.optimiser.factor(path_of(keys)) else jax.lax.stop_gradient(leaf)
 
         def loss(params: Any) -> tuple[jax.Array, Forward]:
             params = jax.tree_util.tree_map_with_path(trained, params)
-            passed = self._forward(state, params, batch, key)
+            passed = self._forward(dataclasses.replace(state, params=params), batch, key)
             own = {name: s.denominator for name, s in passed.sums.items()}
             whole = jax.lax.psum(own, AXIS) if totals is None else totals
             shares = {name: TermSum(s.numerator, whole[name]) for name, s in passed.sums.items()}
@@ -129,20 +126,17 @@ class Update:
 
     @jax.named_scope("optimiser")
     def apply(
-        self, state: TrainState, gathered: Gathered, weights: Mapping[str, jax.Array]
+        self, state: TrainState, gathered: Gathered, weights: Weights
     ) -> tuple[TrainState, Report]:
         """Apply the gradient, unless it is not finite: then the state stays as it was."""
         norm = jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gathered.gradient)))
         finite = jnp.isfinite(norm)
-        change, optimiser = self.optimiser.update(gathered.gradient, state.optimiser, state.params)
+        update = self.optimiser.build().update
+        change, optimiser = update(gathered.gradient, state.optimiser, state.params)
         params = optax.apply_updates(state.params, change)
-        made = TrainState(
-            step=state.step,
-            params=params,
-            statistics=gathered.statistics,
-            optimiser=optimiser,
-            teacher=self._next_teacher(state.teacher, params),
-        )
+        teacher = self._next_teacher(state.teacher, params)
+        made = dataclasses.replace(state, params=params, optimiser=optimiser, teacher=teacher)
+        made = dataclasses.replace(made, statistics=gathered.statistics)
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), made, state)
         loss = combine(gathered.sums, weights)
         report = Report(loss=loss, logged=gathered.logged, gradient_norm=norm, finite=finite)
@@ -150,7 +144,7 @@ class Update:
 
     def validate(self, state: TrainState, batch: Batch, *, watch: bool = True) -> Forward:
         """Return the terms without dropout, noise or augmentation, and what else is watched."""
-        passed = self._forward(state, state.params, batch, None, watch=watch)
+        passed = self._forward(state, batch, None, watch=watch)
         return jax.lax.psum(dataclasses.replace(passed, statistics={}), AXIS)
 
     def first_teacher(self, params: Any) -> Any:
@@ -168,16 +162,9 @@ class Update:
         return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, teacher, own)
 
     def _forward(
-        self,
-        state: TrainState,
-        params: Any,
-        batch: Batch,
-        key: jax.Array | None,
-        *,
-        watch: bool = False,
+        self, variables: Variables, batch: Batch, key: jax.Array | None, *, watch: bool = False
     ) -> Forward:
-        variables = Variables(params=params, statistics=state.statistics, teacher=state.teacher)
-        given = (batch, self.statistics, self.objective, key, self.words)
+        given = (batch, self.front_end, self.objective, key, self.words)
         return forward(self.model, variables, *given, watch=watch)
 
     def first_key(self, seed: jax.Array | int) -> jax.Array:
@@ -197,10 +184,6 @@ class Replicas:
         """Return a replica on every device of every host, host by host as rows are."""
         devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
         return cls(mesh=Mesh(np.array(devices), (AXIS,)), parallelism=parallelism)
-
-    @property
-    def count(self) -> int:
-        return self.mesh.size
 
     def wrap(
         self, function: Callable[..., Any], arguments: int = 2, *, donate: int | None = None
@@ -247,7 +230,7 @@ class Replicas:
             if len(rows) % here:
                 raise ValueError(
                     f"a batch of {len(rows)} rows does not divide among {here} devices of this "
-                    f"host: make batches of a multiple of {self.count} rows"
+                    f"host: make batches of a multiple of {self.mesh.size} rows"
                 )
             if self.parallelism == "pmap":
                 return jax.device_put(
@@ -286,7 +269,7 @@ class Replicas:
         return jax.tree.map(view, tree)
 
 
-Change = Callable[[Any], Any]  # of parameters
+Initialise = Callable[[Any], Any] | None  # changes the first parameters of a run
 Shape = tuple[tuple[int, ...] | None, ...]
 
 
@@ -298,24 +281,20 @@ class CompiledUpdate:
     """
 
     def __init__(self, update: Update, replicas: Replicas, *, seeds: Sequence[int] = (0,)):
-        self.replicas, self.per_replica, self.seeds = replicas, update, tuple(seeds)
+        self.replicas, self.per_replica = replicas, update
+        self.seeds, self.members = tuple(seeds), len(seeds)
         self.compile_s = 0.0  # spent so far in first calls
         self._seed = replicas.replicate(self._stack([np.int32(seed) for seed in seeds]))
         self._numbers: list[jax.Array] = []  # 0, 1, ... on the devices, for micro-batches
         self._flops: dict[Shape, float] = {}
         self._seen: set[tuple[Shape, bool]] = set()
         self._compiled: dict[Shape, Any] = {}  # updates that were compiled ahead
-        self._initialise = jax.jit(lambda key: initialise(update.model, key))
         self._whole = replicas.wrap(self._each(update.whole, (0, None, 0, 0)), 4, donate=0)
         self._totals = replicas.wrap(self._each(update.totals, (0, None)))
         self._gather = replicas.wrap(self._each(update.gather, (0, None, 0, 0, None, 0)), 6)
         self._validate = replicas.wrap(self._each(update.validate, (0, None)))
         self._apply = jax.jit(self._each(update.apply, (0, 0, 0)), donate_argnums=0)
         self._add = jax.jit(_add, donate_argnums=0)
-
-    @property
-    def members(self) -> int:
-        return len(self.seeds)
 
     def of(self, tree: Any, member: int) -> Any:
         """Return the part of one of the runs."""
@@ -330,24 +309,22 @@ class CompiledUpdate:
         """Return the function of all runs at once; `axes` tells which arguments differ."""
         return function if self.members == 1 else jax.vmap(function, in_axes=axes)
 
-    def weights(self, weights: Sequence[Mapping[str, float]]) -> Mapping[str, jax.Array]:
+    def weights(self, weights: Sequence[Mapping[str, float]]) -> Weights:
         """Return the weights of the terms of each run, on the devices."""
         each = [{name: np.float32(weight) for name, weight in one.items()} for one in weights]
         return self.replicas.replicate(self._stack(each))
 
     def first(
-        self,
-        begin: Sequence[Change | None] | None = None,
-        teach: Sequence[Change | None] | None = None,
+        self, begin: Sequence[Initialise] = (), teach: Sequence[Initialise] = ()
     ) -> TrainState:
         """Return the state before any update.
 
         `begin` may change the first parameters of each run; `teach` makes those of DAR's teacher,
         if it has its own, from the same. Without it a teacher begins as the run does.
         """
-        states, none = [], [None] * self.members
-        for seed, change, taught in zip(self.seeds, begin or none, teach or none, strict=True):
-            drawn, statistics = self._initialise(self.per_replica.first_key(seed))
+        states = []
+        for seed, change, taught in zip_longest(self.seeds, begin, teach):
+            drawn, statistics = initialise(self.per_replica.model, self.per_replica.first_key(seed))
             state = self._state_of(drawn if change is None else change(drawn), statistics)
             if taught is not None:
                 teacher = self.per_replica.first_teacher(taught(drawn))
@@ -360,14 +337,14 @@ class CompiledUpdate:
             step=jnp.int32(0),
             params=params,
             statistics=statistics,
-            optimiser=self.per_replica.optimiser.init(params),
+            optimiser=self.per_replica.optimiser.build().init(params),
             teacher=self.per_replica.first_teacher(params),
         )
 
     def template(self) -> TrainState:
         """Return shape and place of every array of one run's state; nothing is computed."""
-        shapes = jax.eval_shape(self._initialise, self.per_replica.first_key(self.seeds[0]))
-        return self.replicas.over_all_hosts(jax.eval_shape(self._state_of, *shapes))
+        state = jax.eval_shape(self._state_of, *shapes(self.per_replica.model.config))
+        return self.replicas.over_all_hosts(state)
 
     def joined(self, states: Sequence[TrainState]) -> TrainState:
         """Join states like `template`, one of each run, as `update` takes them."""
@@ -378,49 +355,43 @@ class CompiledUpdate:
         self,
         state: TrainState,
         batches: Iterable[Batch],
-        weights: Mapping[str, jax.Array],
-        *,
+        weights: Weights,
         threads: int | None = None,
     ) -> None:
         """Compile the update for the shapes of these batches, new ones in parallel."""
         start = time.perf_counter()
+        new = {shape_of(batch): batch for batch in batches if shape_of(batch) not in self._compiled}
         with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as pool:
-            compiled = {}
-            for batch in batches:
-                if shape_of(batch) not in self._compiled:
-                    given = (state, self.replicas.share(batch), weights, self._seed)
-                    lowered = self._whole.lower(*given)
-                    compiled[shape_of(batch)] = pool.submit(lowered.compile)
-            self._compiled |= {shape: each.result() for shape, each in compiled.items()}
+            jobs = {}
+            for shape, batch in new.items():
+                given = (state, self.replicas.share(batch), weights, self._seed)
+                jobs[shape] = pool.submit(self._whole.lower(*given).compile)
+            self._compiled |= {shape: job.result() for shape, job in jobs.items()}
         self.compile_s += time.perf_counter() - start
 
     def update(
-        self, state: TrainState, batches: Sequence[Batch], weights: Mapping[str, jax.Array]
+        self, state: TrainState, batches: Sequence[Batch], weights: Weights
     ) -> tuple[TrainState, Report]:
         """Make one update from one or several batches of any shapes; the state is donated."""
         kinds = {(shape_of(batch), len(batches) > 1) for batch in batches}
         shared = [self.replicas.share(batch) for batch in batches]
         while len(self._numbers) < len(batches):
             self._numbers.append(self.replicas.replicate(np.int32(len(self._numbers))))
-        if kinds <= self._seen:
-            with jax.transfer_guard("disallow"):
-                return self._update(state, batches, shared, weights)
-        start = time.perf_counter()
-        result = self._update(state, batches, shared, weights)
-        self.compile_s += time.perf_counter() - start
-        self._seen |= kinds
+        known, start = kinds <= self._seen, time.perf_counter()
+        with jax.transfer_guard("disallow") if known else nullcontext():
+            if len(shared) > 1:
+                result = self._accumulate(state, shared, weights)
+            else:
+                whole = self._compiled.get(shape_of(batches[0]), self._whole)
+                result = whole(state, shared[0], weights, self._seed)
+        if not known:
+            self.compile_s += time.perf_counter() - start
+            self._seen |= kinds
         return result
 
-    def _update(
-        self,
-        state: TrainState,
-        batches: Sequence[Batch],
-        shared: Sequence[Batch],
-        weights: Mapping[str, jax.Array],
+    def _accumulate(
+        self, state: TrainState, shared: Sequence[Batch], weights: Weights
     ) -> tuple[TrainState, Report]:
-        if len(shared) == 1:
-            whole = self._compiled.get(shape_of(batches[0]), self._whole)
-            return whole(state, shared[0], weights, self._seed)
         totals = functools.reduce(self._add, (self._totals(state, batch) for batch in shared))
         gathered, walking = None, state  # BatchNorm's statistics go from batch to batch
         for number, batch in zip(self._numbers, shared, strict=False):
@@ -456,25 +427,19 @@ class CompiledUpdate:
         )
         terms = functools.partial(self.per_replica.validate, watch=False)
         forward = forward_flops(spread.wrap(terms), self.template(), rows)
-        return forward * (1 + BACKWARD) * self.replicas.count * self.members
+        return forward * (1 + BACKWARD) * self.replicas.mesh.size * self.members
 
 
 def shape_of(batch: Batch) -> Shape:
     """Return the shapes of a batch, which decide the compiled program."""
-    arrays = [getattr(batch, field.name) for field in dataclasses.fields(batch)]
-    return tuple(None if array is None else array.shape for array in arrays)
+    return tuple(None if array is None else array.shape for array in vars(batch).values())
 
 
 def _add(one: Any, other: Any) -> Any:
     """Add trees leaf by leaf; an entry that only one dictionary has stays as it is."""
     if isinstance(one, dict):
-        names = {**one, **other}
-        return {
-            name: _add(one[name], other[name]) if name in one and name in other else names[name]
-            for name in names
-        }
+        both = {name: _add(one[name], other[name]) for name in one if name in other}
+        return {**one, **other, **both}
     if dataclasses.is_dataclass(one):
-        fields = [field.name for field in dataclasses.fields(one)]
-        parts = {name: _add(getattr(one, name), getattr(other, name)) for name in fields}
-        return dataclasses.replace(one, **parts)  # pyright: ignore[reportArgumentType]
-    return jax.tree.map(lambda a, b: a + b, one, other)
+        return type(one)(**_add(vars(one), vars(other)))
+    return jax.tree.map(jnp.add, one, other)

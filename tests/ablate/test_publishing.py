@@ -16,7 +16,7 @@ from simuljax.config.fields import write_json
 from simuljax.eval import read_records, score, write_records
 from simuljax.eval.logs import ARCHIVE, read_archive
 from simuljax.report.results import Claim, read_results
-from simuljax.train.loop import ENDED
+from simuljax.train.run import ENDED
 from tests.helpers.experiments import experiment
 from tests.report.test_variants import evaluated
 

@@ -24,7 +24,7 @@ from simuljax.eval import Record
 from simuljax.eval.logs import record_line
 from simuljax.runs import evaluate as evaluating
 from simuljax.train.lock import locked
-from simuljax.train.loop import ENDED
+from simuljax.train.run import ENDED
 from simuljax.train.run_log import FILE as METRICS
 from tests.helpers.grids import (
     all_trained,

@@ -15,7 +15,7 @@ import pytest
 
 from simuljax.ablate.grid import Planned, load_grid, plan
 from simuljax.ablate.launchers import FOLDER, simuljax_command
-from simuljax.train.loop import ENDED
+from simuljax.train.run import ENDED
 from simuljax.train.run_log import FILE as METRICS
 from tests.helpers.grids import environment
 

@@ -193,9 +193,9 @@ def test_only_training_with_an_effect_has_other_features():
 
     wanted = np.asarray(clean(batch.audio))
     for objective, key in ((plain, KEY), (plain, None), (noisy, None)):
-        found, _ = features(batch, small.HEARD.statistics, objective=objective, key=key)
+        found, _ = features(batch, small.HEARD, objective=objective, key=key)
         np.testing.assert_array_equal(found, wanted)
-    found, _ = features(batch, small.HEARD.statistics, objective=noisy, key=KEY)
+    found, _ = features(batch, small.HEARD, objective=noisy, key=KEY)
     assert np.abs(np.asarray(found) - wanted).max() > 0.01
 
 

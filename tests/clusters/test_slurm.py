@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from simuljax.ablate.launchers import simuljax_command
-from simuljax.train.loop import ENDED
-from simuljax.train.run_log import read_metrics
-from simuljax.train.run_params import load
+from simuljax.train.run import ENDED, load_params
 from tests.helpers.grids import environment, spoken_corpus
+from tests.train.runs import metrics
 from tests.train.states import assert_same_bits
 
 ROOT = Path(__file__).parents[2]
@@ -141,10 +140,10 @@ def test_a_job_resumes_whatever_ends_it(slurm: Slurm, whole: Path) -> None:
     print(said)
     assert said.count("resumed from update") == 4
     assert (slurm.runs / "often" / ENDED).exists()
-    one, other = (load(run, "last") for run in (whole, slurm.runs / "often"))
+    one, other = (load_params(run, "last") for run in (whole, slurm.runs / "often"))
     assert one.steps == other.steps
     assert_same_bits(one.params, other.params)
-    lines = [[line["step"] for line in read_metrics(run)] for run in (whole, slurm.runs / "often")]
+    lines = [[line["step"] for line in metrics(run)] for run in (whole, slurm.runs / "often")]
     assert lines[0] == lines[1]  # without holes or repeats
 
 

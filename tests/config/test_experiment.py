@@ -39,6 +39,7 @@ def test_a_run_of_an_earlier_version_still_opens(tmp_path: Path):
     stored = to_json(now)
     stored["corpus"], stored["begin"] = stored.pop("data"), stored.pop("init_from")
     stored["corpus"]["features"]["filterbank"] |= FIXED
+    stored["training"]["objective"]["features"] = stored["corpus"]["features"]
     stored["training"]["way"] = stored["training"].pop("parallelism")
     stored["model"]["monotonic"]["policy"] = "learnt"
     del stored["training"]["objective"]["terms"]

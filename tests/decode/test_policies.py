@@ -29,7 +29,7 @@ from simuljax.decode.stream import StreamingDecoder
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, SPECIALS, Words
-from simuljax.train.run_params import Loaded
+from simuljax.train.run import Loaded
 from tests.helpers import models, streams
 from tests.helpers.streams import DECODING, HEARD, SPEECH, known_states
 from tests.oracles.offline_policies import OfflineDecoder, Source, Told, tell, words_in

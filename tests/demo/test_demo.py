@@ -19,8 +19,8 @@ from simuljax.eval.logs import read_records
 from simuljax.report.figures import draw_alignment
 from simuljax.runs.alignment import align_utterance, legible
 from simuljax.train.run import open_run
-from simuljax.train.run_log import read_metrics
 from tests.train.overfitting import compiling_quickly
+from tests.train.runs import metrics
 
 SMALL = DemoConfig(sentences=16, held_out=8, updates=2, rows=8)
 TERMS = {"st_nll", "mt_nll", "ctc", "kd", "car", "dar", "st_latency", "mt_latency"}
@@ -98,7 +98,7 @@ def test_the_whole_demo(numbers, config, corpus):
     assert math.isfinite(numbers["streamed_laal"]) == wrote, "no words, no lagging"
     assert_is_a_picture(log.parent / "alignment.png")
     assert_is_a_picture(config.out / "report" / "losses.png")
-    lines = read_metrics(config.out / "run")
+    lines = metrics(config.out / "run")
     for split in ("train", "valid"):
         recorded = next(line["values"] for line in lines if line["split"] == split)
         assert set(recorded) >= TERMS

@@ -15,7 +15,7 @@ from experiments.papi2022 import must_c as papi_must_c
 from experiments.papi2022 import phrasebook as papi_phrasebook
 from experiments.papi2022 import recipe as papi
 from simuljax.ablate.grid import plan
-from simuljax.audio import Statistics
+from simuljax.audio import FeatureRecord, Features, neutral
 from simuljax.batch import Batch
 from simuljax.config.experiment import Experiment
 from simuljax.decode.policies import WaitK
@@ -102,13 +102,13 @@ def terms(row: Experiment) -> set[str]:
         target_length=jnp.array([9, 4]),
         index=jnp.arange(2),
     )
-    statistics = Statistics(mean=jnp.zeros(80), std=jnp.ones(80), frames=1)
+    front_end = FeatureRecord(features=Features(), statistics=neutral(80))
     words = Words.of(PIECES, PIECES)
 
     def run(key: jax.Array) -> dict:
         params, state = initialise(model, key)
         variables = Variables(params=params, statistics=state)
-        given = (model, variables, batch, statistics, row.training.objective, key, words)
+        given = (model, variables, batch, front_end, row.training.objective, key, words)
         return forward(*given).sums
 
     weights = row.training.objective.weights()

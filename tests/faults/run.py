@@ -154,16 +154,14 @@ def outcome(run: Path) -> dict[str, Any]:
     """Return a digest of the last parameters of a run, and its metrics without times."""
     from jax import tree_util
 
-    from simuljax.train.run_log import read_metrics
-    from simuljax.train.run_params import load
+    from simuljax.train.run import load_params
+    from tests.train.runs import metrics
 
-    held, digest = load(run, "last"), hashlib.sha256()
+    held, digest = load_params(run, "last"), hashlib.sha256()
     for path, leaf in tree_util.tree_leaves_with_path(held.params):
         digest.update(f"{path} {leaf.dtype} {leaf.shape}".encode())
         digest.update(leaf.tobytes())
-    lines = [
-        [line["step"], line.get("split"), untimed(line["values"])] for line in read_metrics(run)
-    ]
+    lines = [[line["step"], line.get("split"), untimed(line["values"])] for line in metrics(run)]
     return {"steps": [*held.steps], "params": digest.hexdigest(), "metrics": lines}
 
 

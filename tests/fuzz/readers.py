@@ -32,7 +32,15 @@ from simuljax.eval.logs import NAME, as_records, find_faults, read_archive, read
 from simuljax.eval.long_form import read_segments
 from simuljax.eval.scores import build_report
 from simuljax.models.fairseq import load_fairseq
-from simuljax.models.tensor_file import packed, quantise, read_tensors, write_tensors
+from simuljax.models.tensor_file import (
+    digest,
+    packed,
+    quantise,
+    read_params,
+    read_tensors,
+    write_params,
+    write_tensors,
+)
 from simuljax.models.whisper.config import Dimensions
 from simuljax.models.whisper.tokenizer import _byte_characters, read_tiktoken, read_tokenizer_json
 from simuljax.models.whisper.weights import _generation, dimensions_of, read_checkpoint
@@ -42,7 +50,6 @@ from simuljax.text.vocabulary import VocabularyConfig, learn, read_content, writ
 from simuljax.train.checkpoint import SEAL, damage
 from simuljax.train.run import read_decoding
 from simuljax.train.run_log import repair
-from simuljax.train.run_params import digest, read_params, write_params
 from tests.eval.logs import made_up
 from tests.helpers.corpora import finished, python, tree, write_hums
 from tests.helpers.experiments import experiment

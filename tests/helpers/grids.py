@@ -20,7 +20,7 @@ from simuljax.config.experiment import Experiment, InitFrom
 from simuljax.config.model import ModelConfig
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise
-from simuljax.train.loop import ENDED
+from simuljax.train.run import ENDED
 from tests.helpers.experiments import experiment, text_alone
 from tests.written_runs import PIECES, experiment_of, write_files
 

@@ -37,8 +37,7 @@ from simuljax.serve.run_translator import RunTranslator, batch_axes, put_rows, t
 from simuljax.serve.session import Tokens
 from simuljax.serve.translator import Stream, Word
 from simuljax.text import EOS, Vocabulary, VocabularyConfig, learn
-from simuljax.train.run import Run
-from simuljax.train.run_params import Loaded
+from simuljax.train.run import Loaded, Run
 from tests.helpers import models
 from tests.oracles import simultaneous
 from tests.oracles.hard_decoder import Heard

@@ -17,8 +17,7 @@ from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.text import EOS, VocabularyError, WordStream
 from simuljax.text.words import read_by_words
-from simuljax.train.run import RunError
-from simuljax.train.run_params import Loaded
+from simuljax.train.run import Loaded, RunError
 from tests.helpers import models, streams
 from tests.helpers.models import compilations
 from tests.text.samples import vocabulary as sampled

@@ -18,7 +18,7 @@ from simuljax.serve.translator import stream_all
 from simuljax.serve.whisper import WhisperSession, WhisperStreaming
 from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, SpelledWord
 from simuljax.text import EOS, WordStream
-from simuljax.train.run_params import Loaded
+from simuljax.train.run import Loaded
 from tests.helpers import streams
 from tests.helpers.streams import RATE, SPEECH, VOCABULARY, sound
 from tests.serve.whisper.made import OPEN

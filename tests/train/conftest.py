@@ -4,10 +4,10 @@ import pytest
 
 from simuljax.train.loop import compile_update
 from simuljax.train.step import CompiledUpdate
-from tests.train import runs, small
+from tests.train import runs
 
 
 @pytest.fixture(scope="session")
 def driver() -> CompiledUpdate:
-    """The compiled functions of `runs.training()`; one by `fit` itself would be compiled anew."""
-    return compile_update(runs.MODEL, [runs.training()], small.HEARD)
+    """The compiled functions of `runs.training()`; another one would be compiled anew."""
+    return compile_update(runs.MODEL, [runs.training()], runs.data())

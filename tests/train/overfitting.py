@@ -46,9 +46,9 @@ CAAT = translator(
 def driver_of(
     model: ModelConfig, objective: JointObjective, batch: Batch, **changes: Any
 ) -> CompiledUpdate:
-    heard = tones.heard_in(batch).statistics
+    heard = tones.heard_in(batch)
     terms = Objective(terms=objective.terms())
-    return small.compiled(small.update(model, ADAM, objective=terms, statistics=heard, **changes))
+    return small.compiled(small.update(model, ADAM, objective=terms, front_end=heard, **changes))
 
 
 @dataclass(frozen=True, kw_only=True)

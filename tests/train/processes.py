@@ -95,7 +95,7 @@ def arguments() -> argparse.Namespace:
 def main(given: argparse.Namespace) -> None:
     from simuljax.config.training import Cluster
     from simuljax.train import cluster
-    from simuljax.train.loop import TrainingRun, fit
+    from simuljax.train.loop import TrainingRun
     from tests.train import runs
 
     if given.period is not None:
@@ -109,7 +109,8 @@ def main(given: argparse.Namespace) -> None:
         training = runs.training(parallelism=way, **chosen)
         with cluster.ending_together():
             member = TrainingRun(given.run / way, training)
-            state = fit([member], runs.MODEL, runs.data(share, lambda: time.sleep(given.pause)))
+            data = runs.data(share, lambda: time.sleep(given.pause))
+            state = runs.fit([member], given=data)
         print("ended", way, int(state.step), flush=True)
 
 

@@ -2,13 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from simuljax.batch import Batch, Data
+from simuljax.config.model import ModelConfig
 from simuljax.config.training import Optimiser, Training
+from simuljax.train.loop import Loop, TrainingRun, compile_update
+from simuljax.train.run_log import FILE, complete_lines
+from simuljax.train.step import TrainState
 from tests.train import small
 
 MODEL = small.translator(speech=None)  # compiles in a third of the time of the joint one
@@ -61,3 +66,17 @@ def data(share: Share | None = None, pause: Callable[[], None] = lambda: None) -
         steps_per_epoch=3,
         features=small.HEARD,
     )
+
+
+def fit(
+    members: list[TrainingRun], model: ModelConfig = MODEL, given: Data | None = None
+) -> TrainState:
+    """Train them by an update that is compiled for them."""
+    given = given or data()
+    compiled = compile_update(model, [member.training for member in members], given)
+    return Loop(members, compiled, given).run()
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics, without one that is still being written."""
+    return [line for line, _ in complete_lines(run / FILE)]

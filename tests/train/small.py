@@ -51,11 +51,10 @@ def objective(**changes: Any) -> Objective:
 
 
 def update(model: ModelConfig, optimiser: Optimiser = SGD, **changes: Any) -> Update:
-    given: dict[str, Any] = {"objective": objective(), "statistics": HEARD.statistics}
+    given: dict[str, Any] = {"objective": objective(), "front_end": HEARD}
     return Update(
         model=JointModel(model, axis=AXIS),
-        optimiser=optimiser.build(),
-        factor=optimiser.factor,
+        optimiser=optimiser,
         **given | changes,
     )
 

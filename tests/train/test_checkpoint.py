@@ -17,7 +17,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simuljax.train.checkpoint import CHECKPOINTS, CheckpointError, Checkpoints, nearest
-from simuljax.train.run_params import AVERAGED, average, average_around_best, load
+from simuljax.train.run import AVERAGED, average, average_around_best, load_params
 from tests.train.states import assert_same_bits, state_of
 
 
@@ -69,7 +69,7 @@ def test_shapes_are_enough_and_a_part_is_restored_alone(written: Path) -> None:
     part = Checkpoints(written).read(2, ["params", "teacher"])
     assert part.step == 2 and part.extra == {"step": 2}
     assert_same_bits(part.state, {"params": state_of(2).params, "teacher": {}})
-    assert_same_bits(load(written.parent, 2).statistics, state_of(2).statistics)
+    assert_same_bits(load_params(written.parent, 2).statistics, state_of(2).statistics)
 
 
 def test_the_template_decides_devices_and_sharding(checkpoints: Checkpoints) -> None:
@@ -138,15 +138,18 @@ def test_falls_back_further_and_names_each_until_none_is_left(copy: Path) -> Non
     with pytest.raises(CheckpointError, match=all_damaged):
         Checkpoints(copy).restore(state_of(0))
     with pytest.raises(CheckpointError, match=all_damaged):
-        load(copy.parent)
+        load_params(copy.parent)
     shutil.rmtree(copy)
     with pytest.raises(CheckpointError, match=r"holds no checkpoint\.$"):
-        load(copy.parent)
+        load_params(copy.parent)
 
 
 def test_a_named_step_is_not_replaced_by_another(copy: Path) -> None:
     damage(copy / "2" / "state" / "manifest.ocdbt", "cut")
-    for read in (lambda: Checkpoints(copy).restore(state_of(0), 2), lambda: load(copy.parent, 2)):
+    for read in (
+        lambda: Checkpoints(copy).restore(state_of(0), 2),
+        lambda: load_params(copy.parent, 2),
+    ):
         with pytest.raises(CheckpointError, match=r"damaged .*manifest.*\[1, 3\]"):
             read()
     with pytest.raises(CheckpointError, match=r"no step 9; it has \[1, 2, 3\]"):
@@ -170,10 +173,10 @@ def test_a_reader_passes_over_a_damaged_checkpoint_and_names_it(copy: Path) -> N
     run = copy.parent
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is said of whole ones
-        assert load(run, "last").steps == (3,)
+        assert load_params(run, "last").steps == (3,)
     damage(next((copy / "3" / "state" / "d").iterdir()), "flipped")
     with pytest.warns(UserWarning, match=r"3 is damaged \(state/.*: passed over") as said:
-        loaded = load(run, "best")
+        loaded = load_params(run, "best")
     assert loaded.steps == (2,) and len(said) == 1
     assert_same_bits(loaded.params["embedding"], state_of(2).params["embedding"])
 
@@ -187,8 +190,8 @@ def test_loading_hashes_every_file_once(copy: Path, monkeypatch) -> None:
         return digest(file, kind)
 
     monkeypatch.setattr("hashlib.file_digest", counted)
-    load(copy.parent, "best")
-    load(copy.parent, "last")  # the same step
+    load_params(copy.parent, "best")
+    load_params(copy.parent, "last")  # the same step
     assert hashed and len(hashed) == len(set(hashed))
     assert all(f"{CHECKPOINTS}/3/" in name for name in hashed)
 
@@ -312,12 +315,12 @@ def test_an_average_is_of_the_others_and_its_lack_says_what_to_set(tmp_path: Pat
         saved.save(step, {"params": {"w": jnp.full(8, float(step))}}, {}, score=float(step))
     saved.close()
     with pytest.raises(CheckpointError, match=r"holds no checkpoint: `--training\.average"):
-        load(tmp_path, "averaged")
+        load_params(tmp_path, "averaged")
     damage(next((saved.directory / "2" / "state" / "d").iterdir()), "cut")
     with pytest.warns(UserWarning, match="2 is damaged"):
         assert average_around_best(tmp_path, 2) == (1, 3)
     assert (tmp_path / AVERAGED).is_dir()
-    assert float(load(tmp_path, "averaged").params["w"][0]) == 2.0
+    assert float(load_params(tmp_path, "averaged").params["w"][0]) == 2.0
 
 
 def test_the_nearest_to_the_best() -> None:

@@ -138,7 +138,7 @@ def test_those_that_wait_together_are_left_alone(left):
 def test_one_that_is_silent_is_gone(left):
     first, second = joined(2)
     assert first.gone() == []
-    second.stop()
+    second.close()
     until(first.gone)
     first.lost()
     assert first.gone() == [1]
@@ -203,7 +203,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         plan_meeting(Cluster(), POD)
     for variable in [*SLURM, *POD, *ADDRESSED]:
         monkeypatch.delenv(variable, raising=False)
-    assert cluster.join() == "alone" and cluster.is_primary()
+    assert cluster.join(Cluster()) == "alone" and cluster.is_primary()
 
 
 @pytest.mark.parametrize(

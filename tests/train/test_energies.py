@@ -53,7 +53,7 @@ def gradient_of(model: JointModel) -> tuple[Callable[[Any], dict[str, Any]], Any
 
     def loss(deciding: dict[str, Any], params: Any, batch: Batch) -> jax.Array:
         variables = Variables(params=merged(params, deciding), statistics={})
-        passed = forward(model, variables, batch, small.HEARD.statistics, objective, key)
+        passed = forward(model, variables, batch, small.HEARD, objective, key)
         return combine(passed.sums, objective.weights()).total
 
     run = compiled(jax.grad(loss), deciding_in(params), params, BATCH)

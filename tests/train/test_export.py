@@ -8,10 +8,9 @@ import pytest
 from simuljax.errors import SimuljaxError
 from simuljax.models.parameters import by_path
 from simuljax.models.tensor_file import read_tensors
+from simuljax.models.tensor_file import stored as stored_as
 from simuljax.serve.run_translator import load_run
-from simuljax.train.run import Export, export, load_checkpoint, open_run
-from simuljax.train.run_params import find_params
-from simuljax.train.run_params import stored as stored_as
+from simuljax.train.run import Export, export, find_params, load_checkpoint, open_run
 from tests.written_runs import UPDATES, WORDS, write_run
 
 LINE = " ".join(WORDS[:9])

@@ -27,7 +27,7 @@ BATCH = jax.tree.map(jnp.asarray, small.batch())
 
 def sums(model: ModelConfig, objective: JointObjective, params: Any, moments: Any, **given: Any):
     """Of every term of a pass, by default as in validation."""
-    given = {"batch": BATCH, "statistics": small.HEARD.statistics, "key": None} | given
+    given = {"batch": BATCH, "front_end": small.HEARD, "key": None} | given
     variables = Variables(params=params, statistics=moments)
     terms = Objective(terms=objective.terms())
     return forward(JointModel(model), variables, objective=terms, **given).sums

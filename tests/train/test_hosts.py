@@ -11,11 +11,10 @@ import pytest
 
 from simuljax.config.training import Training
 from simuljax.train.checkpoint import Checkpoints
-from simuljax.train.loop import TrainingRun, compile_update, fit
-from simuljax.train.run_log import read_metrics
-from simuljax.train.run_params import load
+from simuljax.train.loop import Loop, TrainingRun, compile_update
+from simuljax.train.run import load_params
 from simuljax.train.step import CompiledUpdate, TrainState
-from tests.train import runs, small
+from tests.train import runs
 from tests.train.overfitting import compiling_quickly
 from tests.train.processes import Process, two
 
@@ -32,7 +31,7 @@ def quickly() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def by_sgd() -> CompiledUpdate:
-    return compile_update(runs.MODEL, [runs.training(method="sgd")], small.HEARD)
+    return compile_update(runs.MODEL, [runs.training(method="sgd")], runs.data())
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def together(tmp_path_factory) -> Path:
 
 
 def trained(run: Path, training: Training, compiled: CompiledUpdate) -> TrainState:
-    return fit([TrainingRun(run, training)], runs.MODEL, runs.data(), compiled=compiled)
+    return Loop([TrainingRun(run, training)], compiled, runs.data()).run()
 
 
 def ended(processes: list[Process]) -> None:
@@ -62,11 +61,11 @@ def assert_close(one, other) -> None:
 @pytest.mark.parametrize("way", ["pmap", WAY])
 def test_two_hosts_are_as_one(together, by_sgd, tmp_path, way):
     state = trained(tmp_path, runs.training(method="sgd"), by_sgd)
-    held = load(together / way, "last")
+    held = load_params(together / way, "last")
     assert held.steps == (12,)
     assert_close(held.params, jax.device_get(state.params))
-    assert load(together / way, "averaged").steps == (8, 12)
-    one, both = read_metrics(tmp_path), read_metrics(together / way)
+    assert load_params(together / way, "averaged").steps == (8, 12)
+    one, both = runs.metrics(tmp_path), runs.metrics(together / way)
     assert [line["step"] for line in both] == [line["step"] for line in one]  # written once
     for a, b in zip(one, both, strict=True):
         assert a["values"] == pytest.approx(b["values"], rel=1e-4)
@@ -106,7 +105,9 @@ def test_one_host_goes_on_as_two_whose_death_ends_both_and_both_resume(together,
     pair[0].kill()
     ended_after(pair[1], 0, 3 * SILENT_S)
     ended(two(tmp_path, *SGD))
-    assert_close(load(tmp_path / WAY, "last").params, load(together / WAY, "last").params)
+    assert_close(
+        load_params(tmp_path / WAY, "last").params, load_params(together / WAY, "last").params
+    )
 
 
 def test_a_host_that_is_stopped_ends_the_other(tmp_path):

@@ -25,16 +25,8 @@ from simuljax.train import cluster
 from simuljax.train.checkpoint import Checkpoints
 from simuljax.train.flops import forward_flops, peak_flops
 from simuljax.train.forward import Forward
-from simuljax.train.loop import (
-    ENDED,
-    Interruption,
-    Phase,
-    TrainingRun,
-    fit,
-    last_update,
-)
-from simuljax.train.run_log import read_metrics
-from simuljax.train.run_params import load
+from simuljax.train.loop import Interruption, Loop, Phase, TrainingRun
+from simuljax.train.run import ENDED, load_params
 from simuljax.train.step import CompiledUpdate
 from tests.train import runs, small
 from tests.train.overfitting import compiling_quickly
@@ -48,7 +40,7 @@ def go(driver):
     def run(where: Path, data=None, begin=None, **changes):
         training = runs.training(**{"updates": 8} | changes)
         member = TrainingRun(where, training, begin)
-        return fit([member], runs.MODEL, data or runs.data(), compiled=driver)
+        return Loop([member], driver, data or runs.data()).run()
 
     return run
 
@@ -61,7 +53,7 @@ def whole(go, tmp_path_factory):
 
 
 def values(run: Path, split: str = "train") -> dict[int, dict[str, float]]:
-    return {line["step"]: line["values"] for line in read_metrics(run) if line["split"] == split}
+    return {line["step"]: line["values"] for line in runs.metrics(run) if line["split"] == split}
 
 
 def broken(params):
@@ -261,9 +253,9 @@ def test_convergence_starts_a_phase_and_forgets_the_best(tmp_path) -> None:
 
 
 def test_the_end() -> None:
-    assert last_update(Training(updates=100), 7) == 100
-    assert last_update(Training(updates=100, epochs=3, accumulate=2), 7) == 11  # it is complete
-    assert last_update(Training(updates=10, epochs=3, accumulate=2), 7) == 10
+    assert Training(updates=100).last_update(7) == 100
+    assert Training(updates=100, epochs=3, accumulate=2).last_update(7) == 11  # it is complete
+    assert Training(updates=10, epochs=3, accumulate=2).last_update(7) == 10
 
 
 def test_products_convolutions_and_loops_are_counted() -> None:
@@ -321,7 +313,7 @@ def together(where: Path, **changes) -> None:
         TrainingRun(where / str(seed), training(seed, latency, parallelism="pmap", **changes))
         for seed, latency in LAMBDAS.items()
     ]
-    fit(members, MODEL, runs.data())
+    runs.fit(members, MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -333,17 +325,17 @@ def pair(tmp_path_factory) -> Iterator[Path]:
 
 
 def losses(run: Path) -> list[float]:
-    return [line["values"]["loss"] for line in read_metrics(run) if line["split"] == "train"]
+    return [line["values"]["loss"] for line in runs.metrics(run) if line["split"] == "train"]
 
 
 def params(run: Path):
-    return jax.device_get(load(run, "last").params)
+    return jax.device_get(load_params(run, "last").params)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", LAMBDAS)
 def test_each_is_as_if_it_were_alone(pair, seed, tmp_path):
-    fit([TrainingRun(tmp_path, training(seed, LAMBDAS[seed]))], MODEL, runs.data())
+    runs.fit([TrainingRun(tmp_path, training(seed, LAMBDAS[seed]))], MODEL)
     np.testing.assert_allclose(losses(pair / str(seed)), losses(tmp_path), rtol=1e-4)
     jax.tree.map(
         lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5),
@@ -372,7 +364,7 @@ def test_other_differences_are_refused(tmp_path):
     unlike = [training(0, 0.0), training(1, 0.0, order=1)]
     members = [TrainingRun(tmp_path / str(each.seed), each) for each in unlike]
     with pytest.raises(ValueError, match="may differ in their seeds"):
-        fit(members, MODEL, runs.data())
+        runs.fit(members, MODEL)
 
 
 def test_what_counts_for_one_is_computed_for_all():

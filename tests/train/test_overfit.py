@@ -124,7 +124,7 @@ def words_in(driver: CompiledUpdate, state: TrainState, batch: Batch) -> np.ndar
     update = driver.per_replica
 
     def count(params, statistics):
-        features, frames = speech_features(batch, update.statistics, update.objective, None)
+        features, frames = speech_features(batch, update.front_end, update.objective, None)
         variables = {"params": params, STATISTICS: statistics}
         bound = JointModel(update.model.config).bind(variables)
         encoded: Any = bound.encode_speech(features, frames, train=False)

@@ -114,7 +114,7 @@ def passed(model: JointModel, words: Words | None) -> tuple[Forward, Any]:
     params, statistics = initialise(model, jax.random.key(0, impl="rbg"))
     variables = Variables(params=params, statistics=statistics)
     key = jax.random.key(1, impl="rbg")
-    args = (batch, small.HEARD.statistics, objective, key, words)
+    args = (batch, small.HEARD, objective, key, words)
     return forward(model, variables, *args), statistics
 
 

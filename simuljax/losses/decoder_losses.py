@@ -1,4 +1,4 @@
-"""Losses of target tokens: cross-entropy, online distillation, latency and variance of delays."""
+"""Losses of what a decoder writes, and when: cross-entropy, distillation, latency, variance."""
 
 import jax
 import jax.numpy as jnp
