@@ -341,10 +341,9 @@ def prepare(
 
 def _check_same_options(wanted: Preparation, to: Path) -> None:
     there, asked = read_summary(to)["preparation"], wanted.described()
-    # Options that an older version had do not count.
-    differs = sorted(key for key in asked if there.get(key) != asked[key])
+    differs = sorted(key for key in there | asked if there.get(key) != asked.get(key))
     if differs:
-        found = ", ".join(f"{key} {there.get(key)}, not {asked[key]}" for key in differs)
+        found = ", ".join(f"{key} {there.get(key)}, not {asked.get(key)}" for key in differs)
         raise CorpusError(
             f"{to} already holds a corpus with other options ({found}): name another "
             "directory, or remove that one"

@@ -21,8 +21,10 @@ from simuljax.parsing import BoundedReader, ParseError
 MALFORMED_ROW = "malformed row"
 EMPTY_TEXT = "empty text"
 MISSING_AUDIO = "missing audio file"
+UNREADABLE_AUDIO = "unreadable audio file"
 NO_DURATION = "duration is not positive"
 NO_TIMES = "no times"
+TOO_SHORT = "shorter than min_seconds"
 EXCLUDED = "in the excluded file"
 DUPLICATE_ID = "duplicate id"
 

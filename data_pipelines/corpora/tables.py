@@ -30,13 +30,16 @@ class CoVoST2(Reader):
     """Language of the translation; one of the two is English."""
     translations: Path | None = None
     """Directory of the covost_v2 files, if they are not beside Common Voice's own."""
+    min_seconds: float = 0.0
+    """Leave out shorter clips; durations are from clip_durations.tsv, else from the clips."""
 
     def read(self, root: Path) -> Listing:
         """List the clips that have a translation, in the order of CoVoST's table."""
         home = root if (root / "clips").is_dir() else root / self.source
         self.require((home / "clips").is_dir(), "directory clips", root)
         splits = self._rows(home, self.translations or home)
-        make = partial(self._utterance, reading.index_audio(home / "clips"))
+        audio = reading.index_audio(home / "clips")
+        make = partial(self._utterance, audio, self._durations(home, audio, splits))
         return self.collect({s: reading.list_rows(r, _clip_id, make) for s, r in splits.items()})
 
     def _rows(self, home: Path, folder: Path) -> dict[str, list[Row]]:
@@ -51,14 +54,35 @@ class CoVoST2(Reader):
         columns = ("path", "sentence", "translation")
         return {reading.split_name(s): list(_escaped(path, columns)) for s, path in there.items()}
 
-    def _utterance(self, audio: AudioIndex, key: str, cells: Cells) -> Utterance:
+    def _durations(
+        self, home: Path, audio: AudioIndex, splits: Mapping[str, list[Row]]
+    ) -> Mapping[str, float]:
+        """Return seconds by clip if they are needed; unreadable clips are missing."""
+        if self.min_seconds <= 0:
+            return {}
+        table = home / "clip_durations.tsv"
+        if table.is_file():
+            rows = (row.cells or {} for row in _escaped(table, ("clip", "duration[ms]")))
+            listed = (r for r in rows if r.get("duration[ms]", "").isdecimal())
+            return {Path(r["clip"]).stem: int(r["duration[ms]"]) / 1e3 for r in listed}
+        clips = [_clip_id(row.cells) for rows in splits.values() for row in rows if row.cells]
+        return dict(_measured_durations([clip for clip in clips if clip in audio.names], audio))
+
+    def _utterance(
+        self, audio: AudioIndex, durations: Mapping[str, float], key: str, cells: Cells
+    ) -> Utterance:
         if "sentence" not in cells:
             raise SkipError("not in validated.tsv", cells["path"])
+        clip = audio.clip(key)
+        if self.min_seconds > 0 and key not in durations:
+            raise SkipError(reading.UNREADABLE_AUDIO, f"{clip.path}: no duration")
+        if self.min_seconds > 0 and durations[key] < self.min_seconds:
+            raise SkipError(reading.TOO_SHORT, f"{durations[key]:.3f} s")
         return Utterance(
             id=key,
             transcript=cells["sentence"],
             translation=cells["translation"],
-            audio=audio.clip(key),
+            audio=clip,
             speaker=cells.get("client_id", ""),
         )
 
@@ -85,6 +109,17 @@ def _joined(whole: Path, home: Path) -> dict[str, list[Row]]:
         return "train" if cells["split"] == "train_covost" else cells["split"]
 
     return reading.group_rows(rows, split_of, "train", "valid", "test")
+
+
+def _measured_durations(stems: list[str], audio: AudioIndex) -> Iterator[tuple[str, float]]:
+    import soundfile
+    from tqdm import tqdm
+
+    for stem in tqdm(stems, desc="durations from headers", unit="clip", disable=None):
+        try:
+            yield stem, soundfile.info(audio.clip(stem).path).duration
+        except soundfile.LibsndfileError:
+            continue  # the reader skips it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """`simuljax report`: a page about runs, logs or published results, with the corpora's speech."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ def check(options: ReportOptions) -> None:
     """Reject options that cannot work before anything is read."""
     if not options.runs:
         raise ChoiceError("a report needs a run or a log: simuljax report RUN")
+    if options.bucket_ms is not None and not 0 < options.bucket_ms < math.inf:
+        raise ChoiceError(f"bucket_ms is {options.bucket_ms}; it must be above 0, 500 for example")
     if options.utterances < 0:
         raise ChoiceError(f"utterances is {options.utterances}; it must be 0 or more")
     found = [source for given in options.runs for source in find_logs(given)]

@@ -4,11 +4,12 @@ Latency is in milliseconds, and lower is better; quality is BLEU or the like, an
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 Regime = Literal["low", "medium", "high"]
 
 
@@ -30,12 +31,24 @@ def regime(latency_ms: float) -> Regime:
 
 
 def best_per_regime(points: Iterable[Point]) -> dict[Regime, Point]:
-    """Return the point of best quality in each regime that has one; of equal ones the first."""
-    best: dict[Regime, Point] = {}
+    """Return the point of best quality in each regime that has one."""
+    return _best(points, lambda point: regime(point.latency_ms))
+
+
+def best_per_bucket(points: Iterable[Point], width_ms: float = 500.0) -> list[Point]:
+    """Return the point of best quality in each latency bucket [i width, (i+1) width), in order.
+
+    See figure 3 of Ma et al. 2020.
+    """
+    return [*_best(points, lambda point: math.floor(point.latency_ms / width_ms)).values()]
+
+
+def _best(points: Iterable[Point], place: Callable[[Point], K]) -> dict[K, Point]:
+    """Return the best point of each place, in order of latency; of equal ones the first."""
+    best: dict[K, Point] = {}
     for point in sorted(points):
-        place = regime(point.latency_ms)
-        if point.quality > best.setdefault(place, point).quality:
-            best[place] = point
+        if point.quality > best.setdefault(place(point), point).quality:
+            best[place(point)] = point
     return best
 
 

@@ -4,11 +4,13 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from simuljax.eval.curves import best_per_bucket
 from simuljax.report.collect import AWARE, Evaluated, Latency, gather
 from simuljax.report.figures import draw_curves, draw_losses
 from simuljax.report.page import Figure, Table, differing_fields, make_table, number, render
@@ -46,6 +48,8 @@ class ReportOptions:
     """The latency on the axis of the figure."""
     utterances: int = 12
     """Utterances to show of every test set."""
+    bucket_ms: float | None = None
+    """Draw lines through the best point of each bucket this wide: 500 in figure 3 of Ma 2020."""
 
     @property
     def place(self) -> Path:
@@ -56,7 +60,7 @@ class ReportOptions:
 
     @property
     def command(self) -> str:
-        options = {"split": self.split, "latency": self.latency}
+        options = {"split": self.split, "latency": self.latency, "bucket-ms": self.bucket_ms}
         words = [
             f"--{name} {value}" for name, value in options.items() if value not in (None, "AL")
         ]
@@ -150,6 +154,9 @@ def draw_comparable(comparable: Comparable, path: Path, options: ReportOptions) 
     free = lines[False]
     if not any(free.values()):
         return None
+    through = None
+    if options.bucket_ms is not None and comparable.unit == "ms":
+        through = partial(best_per_bucket, width_ms=options.bucket_ms)
     return draw_curves(
         free,
         path,
@@ -158,6 +165,7 @@ def draw_comparable(comparable: Comparable, path: Path, options: ReportOptions) 
         unit=comparable.unit,
         aware=lines[True],
         offline={s: max(e.bleu for e in o) for s, o in comparable.systems(offline=True).items()},
+        through=through,
     )
 
 

@@ -328,6 +328,20 @@ def test_regimes_and_the_best_of_each():
     assert found == {"low": (7.9, 765), "medium": (17.24, 1781), "high": (20.97, 2614)}
 
 
+def test_the_best_of_every_bucket():
+    best = curves.best_per_bucket(
+        points([*ZAIDI, (16.5, 1999), (3.0, 499), (9.0, 500), (9.0, 700)])
+    )
+    assert [(p.quality, p.latency_ms) for p in best] == [
+        (3.0, 499),
+        (9.0, 500),
+        (11.4, 1089),
+        (17.24, 1781),
+        (19.39, 2113),
+        (20.97, 2614),
+    ]
+
+
 @given(some_points, st.floats(0, 3000))
 @cheap
 def test_interpolation_is_numpys(line, latency):

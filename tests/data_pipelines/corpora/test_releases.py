@@ -298,6 +298,7 @@ SKIPPED: dict[str, tuple[str, Any, dict[str, Any], dict[str, int], list[tuple[st
     "covost2": (
         "covost2",
         {
+            "en/clips/common_voice_en_2.mp3": "not a sound",
             "en/covost_v2.en_de.tsv": table(*COVOST).replace("Danke für Öl.", "")
             + table(
                 "common_voice_en_4.mp3|Unbenutzt.|train",
@@ -306,13 +307,23 @@ SKIPPED: dict[str, tuple[str, Any, dict[str, Any], dict[str, int], list[tuple[st
                 "common_voice_en_1.mp3|Ein zweites Mal.|test",
             ),
         },
-        {},
-        {"train": 2},
+        {"min_seconds": 0.1},
+        {"train": 1},
         [
-            *((CLIP.format(4), MISSING), (CLIP.format(5), "not in validated.tsv")),
-            *(("covost_v2.en_de.tsv:7", MALFORMED), (CLIP.format(3), EMPTY)),
-            (CLIP.format(1), "duplicate id"),
+            *((CLIP.format(2), "unreadable audio file"), (CLIP.format(4), MISSING)),
+            *((CLIP.format(5), "not in validated.tsv"), ("covost_v2.en_de.tsv:7", MALFORMED)),
+            *((CLIP.format(3), EMPTY), (CLIP.format(1), "duplicate id")),
         ],
+    ),
+    "covost2, short by the headers of the clips": (
+        *("covost2", {}, {"min_seconds": 6.0}, {"train": 1, "valid": 1}),
+        [(CLIP.format(1), "shorter than min_seconds")],
+    ),
+    "covost2, short by a table that says otherwise": (
+        "covost2",
+        {"en/clip_durations.tsv": "clip\tduration[ms]\ncommon_voice_en_1.mp3\t9000\n"},
+        *({"min_seconds": 6.0}, {"train": 1}),
+        [(CLIP.format(n), "unreadable audio file") for n in (2, 3)],
     ),
     "mboshi": (
         "mboshi",
