@@ -133,16 +133,17 @@ from pathlib import Path
 import data_pipelines.input, data_pipelines.prepare
 assert not {"tensorflow_datasets", "grain", "array_record"} & set(sys.modules)
 from data_pipelines.batches import iterate
+from data_pipelines.builder import CorpusBuilder
+from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import open_corpus
 from tests.helpers.corpora import batches_of, shards_of
-from tests.helpers.tfds_builder import ManifestBuilder
 
 root, prepared, to = map(Path, sys.argv[1:])
 batches = batches_of(open_corpus(prepared))
 some = iterate(batches)
 assert sum((next(some).index >= 0).sum() for _ in range(batches.plan.steps_per_epoch)) == 37
 with shards_of(10):
-    ManifestBuilder(root=root, data_dir=to).download_and_prepare()
+    CorpusBuilder(corpus=Manifest(), root=root, data_dir=to).download_and_prepare()
 print([name for name in sys.modules if name.split(".")[0] in ("tensorflow", "torch")])
 """
 

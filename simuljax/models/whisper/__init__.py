@@ -17,7 +17,7 @@ Weights are read from `.pt`, safetensors and ggml files without running anything
 from simuljax.models.tensor_file import WeightsError
 from simuljax.models.whisper.decoding import Context, Decoded, Decoding
 from simuljax.models.whisper.tokenizer import LANGUAGES, Tokenizer
-from simuljax.models.whisper.transcribe import Whisper
+from simuljax.models.whisper.transcribe import Request, Whisper
 from simuljax.models.whisper.weights import load
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Context",
     "Decoded",
     "Decoding",
+    "Request",
     "Tokenizer",
     "WeightsError",
     "Whisper",

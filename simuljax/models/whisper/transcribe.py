@@ -1,16 +1,17 @@
-"""Recordings of any length, a window after the other.
+"""Recordings of any length, a window after the other; many side by side, a window each at a time.
 
 A window begins where the last whole segment of the one before it ended. As in the original, the
 floor of the spectrogram is that of the whole recording, and a window's frames after its end are 0;
-a language is guessed from the first 30 s with silence after the end.
+a language is guessed from the first 30 s with silence after the end. Windows that are padded
+to 10, 15, ... s only (`window="short"`) are spectrograms of their own, as those of a stream are.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,12 +24,13 @@ from simuljax.models.whisper.decoding import (
     Decoded,
     Decoding,
     decode,
+    encode_audio,
     encode_mel,
     is_silent,
     language_probs,
 )
 from simuljax.models.whisper.model import Memory, Model
-from simuljax.models.whisper.spectrogram import spectrogram
+from simuljax.models.whisper.spectrogram import Spectrogram, spectrogram
 from simuljax.models.whisper.timing import TimedWord, time_words
 from simuljax.models.whisper.tokenizer import Task, Tokenizer, language_code
 
@@ -68,6 +70,41 @@ class Transcription:
         return tuple(word for segment in self.segments for word in segment.words)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request for recordings."""
+
+    task: Task = "transcribe"  # or "translate": write English whatever is spoken
+    language: str | None = None  # that is spoken; None: the likeliest in the first window
+    prompt: str | Sequence[int] = ""  # text or tokens of what was said before
+    condition: Literal["previous", "nothing"] = "previous"  # what later windows follow on
+    words: Literal["none", "timed"] = "none"
+    # "short" pads to the next 5 s only, which is faster and may change words.
+    window: Literal["full", "short"] = "full"
+    decoding: Decoding = field(default_factory=Decoding)
+
+
+@dataclass(kw_only=True)
+class _Progress:
+    """Progress of transcribing a recording."""
+
+    samples: np.ndarray
+    language: str | None
+    prompt: list[int]
+    seek: int = 0  # samples
+    segments: list[Segment] = field(default_factory=list)
+    spectrogram: Spectrogram | None = None  # while it is being transcribed
+
+    @property
+    def left(self) -> np.ndarray:
+        return self.samples[self.seek : self.seek + WINDOW_S * RATE]
+
+    def log_mel(self, mels: int) -> Spectrogram:
+        if self.spectrogram is None:
+            self.spectrogram = spectrogram(self.samples, mels)
+        return self.spectrogram
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Whisper:
     """A model with its weights and its tokenizer."""
@@ -80,65 +117,49 @@ class Whisper:
         """Return sizes, type, and the heads that tell times."""
         return self.model.config
 
-    def transcribe(
-        self,
-        audio: Audio,
-        *,
-        rate: int = RATE,
-        task: Task = "transcribe",
-        language: str | None = None,
-        words: Literal["none", "timed"] = "none",
-        decoding: Decoding | None = None,
-    ) -> Transcription:
+    def transcribe(self, audio: Audio, *, rate: int = RATE, **request: Any) -> Transcription:
         """Transcribe a recording: a file, or mono samples (int16, or float in [-1, 1]) at `rate`.
 
-        Args:
-            audio: The recording.
-            rate: Of samples.
-            task: `translate` writes English, whatever is spoken.
-            language: The one that is spoken; by default the likeliest in the first window.
-            words: `timed` adds their times.
-            decoding: How each window is decoded.
+        The fields of `Request` are given by name: `task="translate", words="timed"`.
         """
-        tokenizer, options = self.tokenizer, decoding or Decoding()
-        spoken = self._spoken(task, language)
-        samples = (
-            as_int16(audio, rate) if isinstance(audio, np.ndarray) else read_audio(audio).samples
-        )
-        mel = spectrogram(samples, self.config.dimensions.mels)
-        segments: list[Segment] = []
-        prompt: tuple[int, ...] = ()
-        seek = 0  # samples
-        while (left := min(len(samples) - seek, WINDOW_S * RATE)) >= SHIFT:
-            if spoken is None:
-                (spoken,) = self.likely_languages(encode_mel(self.model, mel.beginning()[None]))
-            memory = encode_mel(self.model, mel.window(seek)[None])
-            context = Context(task=task, language=spoken, prompt=prompt)
-            (result,) = decode(self.model, tokenizer, memory, [context], options)
-            found, used = cut_window(tokenizer, result, left, options)
-            if words == "timed":
-                texts = [[token for segment in found for token in segment.tokens]]
-                given = (self.model, tokenizer, memory, texts, [context], [left // SHIFT])
-                found = share_words(found, time_words(*given)[0], tokenizer)
-            segments += [_moved(segment, seek / RATE) for segment in found]
-            # After a text drawn at a high temperature, the next window had better start afresh.
-            following = (*prompt, *(token for segment in found for token in segment.tokens))
-            prompt = () if result.temperature > 0.5 else following
-            seek += used
-        text = "".join(segment.text for segment in segments).strip()
-        return Transcription(text=text, segments=tuple(segments), language=spoken or "en")
+        return self.transcribe_all([audio], Request(**request), rate=rate)[0]
 
-    def _spoken(self, task: Task, language: str | None) -> str | None:
-        """Return the code of the language, if it is known; refuse what the model cannot do."""
-        code = language_code(language) if language else None
-        if self.tokenizer.multilingual:
-            return code
-        if task == "translate" or code not in (None, "en"):
-            raise SimuljaxError(
-                f"{self.config.name} transcribes English alone; load a multilingual model "
-                f"for {task!r} of {code or 'other languages'}"
+    def transcribe_all(
+        self,
+        recordings: Sequence[Audio],
+        request: Request | None = None,
+        *,
+        rate: int = RATE,
+        batch: int = 16,
+    ) -> list[Transcription]:
+        """Transcribe many recordings, up to `batch` of them at a time, a window of each."""
+        request, tokenizer = request or Request(), self.tokenizer
+        language = language_code(request.language) if request.language else None
+        if not tokenizer.multilingual:
+            if request.task == "translate" or language not in (None, "en"):
+                raise SimuljaxError(
+                    f"{self.config.name} transcribes English alone; load a multilingual model "
+                    f"for {request.task!r} of {language or 'other languages'}"
+                )
+            language = "en"
+        prompt = request.prompt
+        if isinstance(prompt, str):  # it follows on other text: with a space before it
+            prompt = tokenizer.encode(f" {prompt.strip()}") if prompt.strip() else []
+        in_progress = [
+            _Progress(samples=_samples(audio, rate), language=language, prompt=[*prompt])
+            for audio in recordings
+        ]
+        rows = min(batch, len(in_progress))
+        while waiting := [progress for progress in in_progress if len(progress.left) >= SHIFT]:
+            self._round(waiting[:rows], rows, request)
+        return [
+            Transcription(
+                text="".join(segment.text for segment in progress.segments).strip(),
+                segments=tuple(progress.segments),
+                language=progress.language or "en",
             )
-        return "en"
+            for progress in in_progress
+        ]
 
     def likely_languages(self, memory: Memory) -> list[str]:
         """Return the likeliest language of each window."""
@@ -146,6 +167,66 @@ class Whisper:
         shared = {"start": self.tokenizer.start, "first": ids.start, "count": len(ids)}
         probs = np.asarray(language_probs(self.model, memory, **shared))
         return [codes[int(row.argmax())] for row in probs]
+
+    def _round(self, in_progress: list[_Progress], rows: int, request: Request) -> None:
+        """Transcribe one window of each."""
+        tokenizer, options = self.tokenizer, request.decoding
+        memory = self._encode(in_progress, rows, request)
+        contexts = [
+            Context(task=request.task, language=p.language or "en", prompt=tuple(p.prompt))
+            for p in in_progress
+        ]
+        decoded = decode(self.model, tokenizer, memory, contexts, options)
+        cut = [
+            cut_window(tokenizer, result, len(progress.left), options)
+            for result, progress in zip(decoded, in_progress, strict=True)
+        ]
+        words: list[list[TimedWord]] = [[] for _ in cut]
+        if request.words == "timed":
+            texts = [[i for segment in segments for i in segment.tokens] for segments, _ in cut]
+            frames = [len(progress.left) // SHIFT for progress in in_progress]
+            words = time_words(self.model, tokenizer, memory, texts, contexts, frames)
+        for progress, result, (segments, used), own in zip(
+            in_progress, decoded, cut, words, strict=True
+        ):
+            segments = share_words(segments, own, tokenizer)
+            progress.segments += [_moved(segment, progress.seek / RATE) for segment in segments]
+            progress.prompt += [token for segment in segments for token in segment.tokens]
+            # After a text drawn at a high temperature, the next window had better start afresh.
+            if request.condition == "nothing" or result.temperature > 0.5:
+                progress.prompt = []
+            progress.seek += used
+            if len(progress.left) < SHIFT:
+                progress.spectrogram = None  # done with
+
+    def _encode(self, in_progress: list[_Progress], rows: int, request: Request) -> Memory:
+        """Encode the windows; guess the languages that are not known."""
+        guess = not all(progress.language for progress in in_progress)
+        if request.window == "short":
+            memory = encode_audio(self.model, stack([p.left for p in in_progress], rows, "short"))
+            beginning = memory
+        else:
+            mels = [progress.log_mel(self.config.dimensions.mels) for progress in in_progress]
+            windows = [mel.window(p.seek) for mel, p in zip(mels, in_progress, strict=True)]
+            memory = encode_mel(self.model, _with_idle(windows, rows))
+            beginning = memory
+            if guess:
+                first = [mel.beginning() for mel in mels]
+                beginning = encode_mel(self.model, _with_idle(first, rows))
+        if guess:
+            guesses = zip(in_progress, self.likely_languages(beginning), strict=False)
+            for progress, language in guesses:
+                progress.language = progress.language or language
+        return memory
+
+
+def _with_idle(windows: Sequence[np.ndarray], rows: int) -> np.ndarray:
+    """Stack spectrograms of windows [rows, 3000, mels]; rows beyond them are 0."""
+    return np.stack([*windows, *[np.zeros_like(windows[0])] * (rows - len(windows))])
+
+
+def _samples(audio: Audio, rate: int) -> np.ndarray:
+    return as_int16(audio, rate) if isinstance(audio, np.ndarray) else read_audio(audio).samples
 
 
 def stack(

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from simuljax.models.whisper import Decoding, load
+from simuljax.models.whisper import Decoding, Request, load
 from simuljax.models.whisper.decoding import Context, decode, language_probs
 from simuljax.models.whisper.spectrogram import log_mel
 from simuljax.models.whisper.timing import attend_text, time_words
@@ -136,7 +136,7 @@ def test_special_tokens(whisper):
 
 @pytest.mark.slow
 def test_a_recording_from_its_file(whisper, stored):
-    short = whisper.transcribe(TINY / "jfk.flac", words="timed")
+    short = whisper.transcribe(TINY / "jfk.flac", window="short", words="timed")
     assert short.text.replace(",", "") == stored["text"] and short.language == "en"
     assert short.segments[0].start == 0 and 10 < short.segments[-1].end <= 11
     assert [w.text.strip(" ,") for w in short.words] == [w[0].strip() for w in stored["words"]]
@@ -152,8 +152,9 @@ def test_a_minute_in_windows(whisper, golden):
     """
     sound = np.concatenate([golden["audio16k"], np.zeros(24_000, np.int16)] * 3)
     decoding = Decoding(beams=2, temperatures=(0.0,))
-    result = whisper.transcribe(sound, language="en", decoding=decoding)
-    assert result.text.count("fellow Americans") == 3
-    assert result.text.count("for your country") == 3
-    starts = [segment.start for segment in result.segments]
-    assert starts == sorted(starts) and 30 < result.segments[-1].end < 38
+    request = Request(language="en", condition="nothing", decoding=decoding)
+    result = whisper.transcribe_all([sound, sound[:200_000]], request)
+    assert result[0].text.count("fellow Americans") == 3
+    assert [each.text.count("for your country") for each in result] == [3, 1]
+    starts = [segment.start for segment in result[0].segments]
+    assert starts == sorted(starts) and 30 < result[0].segments[-1].end < 38

@@ -1,10 +1,12 @@
-"""From tokens of windows to segments and words of recordings."""
+"""From tokens of windows to segments and words of recordings, and recordings side by side."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from simuljax.audio import AudioError
-from simuljax.models.whisper import Decoding, Whisper
+from simuljax.models.whisper import Decoding, Request, Whisper
 from simuljax.models.whisper.decoding import Decoded
 from simuljax.models.whisper.timing import (
     TimedWord,
@@ -114,16 +116,23 @@ FEW = Decoding(
     avg_logprob_limit=None,
     no_speech_limit=None,
 )
+REQUEST = Request(window="short", words="timed", decoding=FEW)
 NOISE = np.random.default_rng(0).normal(size=9 * SECOND) * 3000
 
 
-def test_words_have_times_within_the_recording(whisper):
-    for half_seconds in (18, 2, 9):
-        sound = NOISE[: half_seconds * SECOND // 2].astype(np.int16)
-        result = whisper.transcribe(sound, words="timed", decoding=FEW)
+def test_recordings_side_by_side_are_as_alone(whisper):
+    """Three in batches of two, the last one beside a row of silence."""
+    sounds = [NOISE[: n * SECOND // 2].astype(np.int16) for n in (18, 2, 9)]
+    together = whisper.transcribe_all(sounds, REQUEST, batch=2)
+    for sound, result in zip(sounds, together, strict=True):
+        other = np.zeros(SECOND, np.int16)
+        alone, _ = whisper.transcribe_all([sound, other], REQUEST, batch=2)
+        assert alone.text == result.text and alone.text
+        assert alone.language == result.language
+        assert [w.tokens for w in alone.words] == [w.tokens for w in result.words]
         times = [t for w in result.words for t in (w.start, w.end)]
         assert times == sorted(times) and times[-1] <= len(sound) / SECOND
-        assert result.text
+    assert len({result.text for result in together}) == 3
 
 
 def test_tasks_that_a_model_does_not_have(whisper):
@@ -139,6 +148,15 @@ def test_less_than_a_frame_says_nothing(whisper):
     assert (result.text, result.segments, result.words) == ("", (), ())
     with pytest.raises(AudioError, match="no samples"):
         whisper.transcribe(np.zeros(0, np.int16))
+
+
+def test_prompts_are_text_or_tokens(whisper):
+    sounds = [NOISE[:SECOND].astype(np.int16), np.zeros(SECOND, np.int16)]
+    text, tokens, without = (
+        whisper.transcribe_all(sounds, replace(REQUEST, prompt=prompt), batch=2)[0]
+        for prompt in (" the ", T.encode(" the"), "")
+    )
+    assert text == tokens != without
 
 
 RANDOM = np.random.default_rng(0)
