@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 
 from simuljax.ablate.grid import load_grid, select
 from simuljax.ablate.launchers import Jobs
@@ -20,7 +21,7 @@ def ablate_command(options: AblateOptions) -> Callable[[], None]:
         only=options.only,
         publish=options.publish,
     )
-    return lambda: ablate(options, grid, runs, part)
+    return partial(ablate, options, grid, runs, part)
 
 
 def check(jobs: Jobs) -> None:

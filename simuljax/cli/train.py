@@ -1,6 +1,7 @@
 """The command `simuljax train`."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,8 +33,7 @@ def train_command(
         problem = unknown(changes[0], named) if changes else "say which experiment"
         raise ChoiceError(f"{problem} ({experiment} has {', '.join(named)})")
     elif changes[0] not in named:
-        usage = f"usage: {prog} NAME [--field value]\n\nnames: {', '.join(named)}"
-        return lambda: print(usage)
+        return partial(print, f"usage: {prog} NAME [--field value]\n\nnames: {', '.join(named)}")
     else:
         default, prog, changes = named[changes[0]], f"{prog} {changes[0]}", changes[1:]
     attach_help(Experiment)
@@ -45,7 +45,7 @@ def train_command(
         config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff),
         description="",
     )
-    return lambda: train(chosen)
+    return partial(train, chosen)
 
 
 def by_index(argument: str, experiment: Experiment) -> str:

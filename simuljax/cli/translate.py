@@ -1,8 +1,8 @@
 """The command `simuljax translate`: live translation with any model."""
 
-import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -103,7 +103,7 @@ def translate_command(
     if not run.offline:
         check_run(parts[0], run, opened.model)
         settings["decoding"] = with_stored(run, opened.decoding).decoding()
-    load_model = functools.partial(load_parts, [opened, *parts[1:]], run.checkpoint)
+    load_model = partial(load_parts, [opened, *parts[1:]], run.checkpoint)
     return _command(parts, live, run, load_model, settings)
 
 
@@ -175,7 +175,7 @@ def whisper_command(
         to, settings = whisper_settings(live, whisper, policy)
     settings, live = replace(settings, stammer=run.stammer), replace(live, to=to)
     how = {"settings": settings, "dtype": whisper.dtype}
-    load_model = functools.partial(load_parts, opened, run.checkpoint, **how)
+    load_model = partial(load_parts, opened, run.checkpoint, **how)
     return _command(parts, live, run, load_model, stream, None if then else settings)
 
 
@@ -228,13 +228,12 @@ def _command(
 ) -> Callable[[], None]:
     """Return the translation of the whole file, or live; `keys` change settings of Whisper."""
     check_options(live, parts[0])
+    if not run.offline:
+        load = partial(load_stream, parts, load_model, settings, live.source_pace)
+        return partial(run_live, live, load, keys)
 
-    def command() -> None:
+    def translate_file() -> None:
         enable_compilation_cache()
-        if run.offline:
-            print(load_model().translate(str(live.audio), beam=run.beam or 1).strip())
-        else:
-            load = functools.partial(load_stream, parts, load_model, settings, live.source_pace)
-            run_live(live, load, keys)
+        print(load_model().translate(str(live.audio), beam=run.beam or 1).strip())
 
-    return command
+    return translate_file

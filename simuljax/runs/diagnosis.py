@@ -16,6 +16,7 @@ import numpy as np
 
 from simuljax.audio import FeatureRecord
 from simuljax.batch import Batch
+from simuljax.cache import enable_compilation_cache
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import from_json, read_json, write_json
 from simuljax.config.model import STATE_MS
@@ -48,6 +49,7 @@ class Diagnosis:
 
 def diagnose(chosen: Evaluation) -> Diagnosis:
     """Diagnose a run with a speech branch; the result is kept beside its checkpoints."""
+    enable_compilation_cache()
     run = open_run(chosen.run)
     trained, path = load_checkpoint(run, chosen.checkpoint), chosen.run / FILE
     if path.exists():

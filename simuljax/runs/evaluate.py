@@ -19,7 +19,7 @@ from typing import Any
 from tqdm import tqdm
 
 from data_pipelines.dataset import split_digest
-from simuljax.cache import announce_compilation
+from simuljax.cache import announce_compilation, enable_compilation_cache
 from simuljax.config.decoding import check_policy, without_effect
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError, differences, read_json, to_json, write_json
@@ -221,6 +221,7 @@ def evaluate_all(
 
 def evaluate(chosen: Evaluation, models: Models | None = None) -> dict[str, Any]:
     """Translate what the log lacks of the split, write the results and return the scores."""
+    enable_compilation_cache()
     models = models or Models()
     models.check(chosen)
     split = open_split(chosen, models)

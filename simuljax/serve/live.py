@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from simuljax.audio import RATE, read_audio
-from simuljax.cache import announce_compilation, show_status
+from simuljax.cache import announce_compilation, enable_compilation_cache, show_status
 from simuljax.decode.policies import (
     AlignAtt,
     Confidence,
@@ -217,6 +217,7 @@ def load_stream(
     pace: Pace,
 ) -> Stream:
     """Load a model of these parts, and compile what its stream needs."""
+    enable_compilation_cache()
     show_status(f"loading {' and '.join(part.name for part in parts)} ...")
     translator = load()
     recogniser = getattr(translator, "recogniser", translator)  # of a cascade

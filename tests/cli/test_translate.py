@@ -66,8 +66,7 @@ def run(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_file_is_translated_live(monkeypatch, sound, tmp_path, capsys):
-    monkeypatch.setattr(command, "enable_compilation_cache", lambda: None)
+def test_a_file_is_translated_live(sound, tmp_path, capsys):
     run, (audio, samples) = small_run(tmp_path / "run"), sound
     stream = simuljax.load(run).stream(sentences="pauses")
     words = [word.text for word in streams.push_all(stream, [samples])]
@@ -87,7 +86,6 @@ def test_all_lengths_are_compiled_before_a_speaker_begins(monkeypatch, tmp_path)
     small: Any = {"speech": SpeechConfig(layers=1, shared=0, channels=12), "text": None}
     small |= {"decoder_layers": 1, "monotonic": Monotonic(policy="offline")}
     run = write_run(tmp_path / "run", **small)
-    monkeypatch.setattr(command, "enable_compilation_cache", lambda: None)
     start = Translator.stream
     short = lambda self, **how: start(self, states=150, tokens=30, **how)  # noqa: E731
     monkeypatch.setattr(Translator, "stream", short)
