@@ -15,12 +15,11 @@ from jax import Array
 from simuljax.config.decoding import Decoding, Repetition
 from simuljax.decode.context import Context, Known
 from simuljax.decode.policies import Policy, Step
-from simuljax.models.decoders import Attempt, DecoderState
+from simuljax.models.decoders import Attempt, DecoderState, LayerState
 from simuljax.models.joint import JointModel, init_past
 from simuljax.nn.attention import Past
 from simuljax.nn.layers import real
 from simuljax.nn.monotonic import Look, SourceProgress
-from simuljax.nn.transformer import LayerState
 from simuljax.text import BOS, EOS, PAD, WordCount
 
 SHORT = 64  # tokens that most sentences do not exceed

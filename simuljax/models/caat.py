@@ -21,12 +21,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from simuljax.config.model import ModelConfig
-from simuljax.models.decoders import Attempt, Decoded, DecoderState
+from simuljax.models.decoders import Attempt, Decoded, DecoderState, LayerStep
 from simuljax.models.encoders import Stack
 from simuljax.nn.attention import Past, View, attend_past
 from simuljax.nn.layers import Dropout, embed_positions, embedding, layer_norm, scan_layers
 from simuljax.nn.monotonic import Memory, Source, look_everywhere, whole_source
-from simuljax.nn.transformer import EncoderLayer, JoinerLayer, LayerStep
+from simuljax.nn.transformer import EncoderLayer, JoinerLayer
 
 BLANK = 1  # `simuljax.text.BOS`
 

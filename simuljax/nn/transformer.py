@@ -1,24 +1,12 @@
-"""Pre-norm Transformer layers, for encoders, decoders and CAAT's joiner."""
-
-from collections.abc import Sequence
+"""Pre-norm Transformer layers, for encoders and CAAT's joiner."""
 
 import flax.linen as nn
-import flax.struct
-import jax.numpy as jnp
 from jax import Array
 
-from simuljax.config.model import Monotonic, Width
-from simuljax.nn.attention import Heads, Past, View, attend_past, attend_view
+from simuljax.config.model import Width
+from simuljax.nn.attention import Heads, View, attend_view
 from simuljax.nn.layers import Dropout, FeedForward, layer_norm
-from simuljax.nn.monotonic import (
-    Look,
-    Memory,
-    MonotonicAttention,
-    Reading,
-    Selection,
-    Source,
-    SourceProgress,
-)
+from simuljax.nn.monotonic import Memory
 
 
 class EncoderLayer(nn.Module):
@@ -43,75 +31,6 @@ class EncoderLayer(nn.Module):
         x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
         forward = self.feed_forward(self.forward_norm(x), train=train)
         return x + self.dropout(forward, deterministic=not train)
-
-
-@flax.struct.dataclass
-class LayerState:
-    """The state of a decoder layer before more targets."""
-
-    past: Past  # of its own targets
-    memory: Memory  # of the source
-    pointer: Array  # int32 [B, H]
-
-
-@flax.struct.dataclass
-class LayerStep:
-    """The state after them; nothing changes in place, so a step can be undone."""
-
-    added: Past  # [B, T, H, d]
-    look: Look
-
-
-class DecoderLayer(nn.Module):
-    """Causal self-attention, monotonic attention to the source, feed-forward."""
-
-    width: Width
-    monotonic: Monotonic
-
-    def setup(self) -> None:
-        self.self_norm, self.cross_norm, self.forward_norm = (
-            layer_norm(self.width) for _ in range(3)
-        )
-        self.heads, self.feed_forward = Heads(self.width), FeedForward(self.width)
-        self.cross = MonotonicAttention(self.width, self.monotonic)
-        self.dropout = Dropout(self.width.dropout)
-
-    def __call__(
-        self, x: Array, sources: Sequence[Source], *, train: bool
-    ) -> tuple[Array, list[Reading]]:
-        """Decode; rows of x [n B, T, D] belong to n groups of B sources, in order."""
-        attended = attend_view(*self.heads.project(self.self_norm(x)), View(causal=True))
-        x = x + self.dropout(self.heads.merge(attended), deterministic=not train)
-        looking = jnp.split(self.cross_norm(x), len(sources))
-        pairs = zip(looking, sources, strict=True)
-        read, readings = zip(*(self.cross(y, s, train=train) for y, s in pairs), strict=True)
-        x = x + self.dropout(jnp.concatenate(read), deterministic=not train)
-        forward = self.feed_forward(self.forward_norm(x), train=train)
-        return x + self.dropout(forward, deterministic=not train), list(readings)
-
-    def step(
-        self,
-        x: Array,
-        state: LayerState,
-        progress: SourceProgress,
-        selection: Selection,
-        *,
-        target: Array,
-    ) -> tuple[Array, LayerStep]:
-        """Decode T more targets with hard decisions; `target` [B, T] has their positions."""
-        new = self.heads.project(self.self_norm(x))
-        x = x + self.heads.merge(attend_past(new, state.past, target[:, 0]))
-        read, look = self.cross.step(
-            self.cross_norm(x),
-            state.memory,
-            progress,
-            selection,
-            target=target,
-            start=state.pointer,
-        )
-        x = x + read
-        x = x + self.feed_forward(self.forward_norm(x), train=False)
-        return x, LayerStep(added=Past(key=new[1], value=new[2]), look=look)
 
 
 class JoinerLayer(nn.Module):
