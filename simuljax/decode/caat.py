@@ -104,9 +104,12 @@ def _ask(context: Context, beam: Candidates, group: Group) -> tuple[Array, Past]
     flat = jax.tree.map(lambda a: a.reshape(a.shape[0], batch * size, *a.shape[3:]), beam.past)
     before = jnp.where(texts.lengths > 0, texts.last, BLANK)  # which is begin-of-sentence
     position = texts.lengths.reshape(-1)
-    x, added = context.apply(before.reshape(-1, 1), position, flat, method="predict")
-    x = x.reshape(batch, size, -1)
-    joined = context.apply(x, group.memory, group.reach, method="join")
+
+    def ask(model: JointModel) -> tuple[Array, Past]:
+        x, added = model.decoder.predict(before.reshape(-1, 1), position, flat)
+        return model.decoder.join(x.reshape(batch, size, -1), group.memory, group.reach), added
+
+    joined, added = context.apply(method=ask)
     rows = jnp.arange(batch * size)
 
     def put(past: Array, new: Array) -> Array:

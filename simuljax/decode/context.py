@@ -194,9 +194,14 @@ def encode_text(context: Context, tokens: Array, lengths: Array, ended: Array) -
     return known_of(context, encoded, decisions, ended)
 
 
+def remember(context: Context, states: Array, keys: Array) -> Memory:
+    """Project states [B, K, D] and decision keys [B, W, D] for the decoder, once per source."""
+    return context.apply(method=lambda model: model.decoder.remember(states, keys))
+
+
 def known_of(context: Context, encoded: Encoded, decisions: Decisions, ended: Array) -> Known:
     """Return the states as the decoder attends to them."""
-    memory = context.apply(encoded.states, decisions.keys, method="remember")
+    memory = remember(context, encoded.states, decisions.keys)
     return Known(memory=memory, progress=progress_of(decisions, encoded.lengths, ended))
 
 

@@ -191,7 +191,7 @@ def attempt(context: Context, prefix: Prefix, known: Known, tokens: Array | None
         selection=context.control.selection,
     )
     tokens = prefix.token[:, None] if tokens is None else tokens
-    return context.apply(tokens, state, method="attempt")
+    return context.apply(method=lambda model: model.decoder.attempt(tokens, state))
 
 
 def _choose(logits: Array, prefix: Prefix, progress: SourceProgress, decoding: Decoding) -> Array:

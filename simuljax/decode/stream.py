@@ -14,6 +14,7 @@ to everything.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import flax.struct
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from simuljax.audio import FeatureState, init_stream, normalise, stream_step
-from simuljax.decode.context import Context, Known, ModelDecoder, StreamParams
+from simuljax.decode.context import Context, Known, ModelDecoder, StreamParams, remember
 from simuljax.decode.greedy import Events, Prefix, greedy_search, init_prefix, nothing_written
 from simuljax.decode.policies import PolicyError
 from simuljax.models.encoders import Encoded
@@ -144,7 +145,7 @@ def init_source(context: Context, batch: int, states: int) -> SourceStream:
         jax.ShapeDtypeStruct((batch, size, c.width.model), c.width.dtype)
         for size in (states, points)
     )
-    memory = jax.eval_shape(lambda *given: context.apply(*given, method="remember"), *shapes)
+    memory = jax.eval_shape(partial(remember, context), *shapes)
     learned = c.predecision.kind == "learnable"
     progress = SourceProgress(
         lengths=zero,
@@ -174,7 +175,7 @@ def append(
     decisions: Decisions = context.apply(encoded, method="speech_decisions")
     new = progress_of(decisions, joined.count, ended)
     used = jnp.minimum(new.count * step, joined.count)
-    memory = context.apply(states, decisions.keys, method="remember")
+    memory = remember(context, states, decisions.keys)
     first = (progress.lengths - source.window.count)[:, None]
     old = source.known.memory
     at_states, at_points = (progress.lengths, length), (progress.count, new.count)

@@ -8,7 +8,6 @@ The top layers of the speech encoder are those of the text encoder. The decoder 
 both branches.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -17,8 +16,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from simuljax.config.model import ModelConfig, SpeechConfig
-from simuljax.models.caat import Lattice, TransducerDecoder
-from simuljax.models.decoders import Attempt, Decoded, Decoder, DecoderState, RecurrentDecoder
+from simuljax.models.caat import TransducerDecoder
+from simuljax.models.decoders import Decoded, Decoder, RecurrentDecoder
 from simuljax.models.encoders import (
     Encoded,
     SpeechEncoder,
@@ -37,7 +36,6 @@ from simuljax.nn.attention import Past
 from simuljax.nn.layers import real
 from simuljax.nn.monotonic import (
     Decisions,
-    Memory,
     Source,
     at_triggers,
     every_state,
@@ -164,33 +162,7 @@ class JointModel(nn.Module):
         self, prefix: Array, encoded: Encoded, decisions: Decisions, k: Any, *, train: bool
     ) -> Decoded:
         """Return logits after each position of the prefix [B, T]; `k` is wait-k's."""
-        return self.decode_each(prefix, [source_of(encoded, decisions, k)], train=train)[0]
-
-    def decode_each(
-        self, prefix: Array, sources: Sequence[Source], *, train: bool
-    ) -> list[Decoded]:
-        """Decode the same prefix from several sources, in one pass through the decoder."""
-        return self.decoder(prefix, sources, train=train)
-
-    def lattice(self, targets: Array, source: Source, *, train: bool) -> Lattice:
-        """Return CAAT's lattice for the targets [B, T], end-of-sentence included."""
-        return self.decoder.lattice(targets, source, train=train)
-
-    def predict(self, *given: Any) -> tuple[Array, Past]:
-        """Run CAAT's predictor: see `TransducerDecoder`."""
-        return self.decoder.predict(*given)
-
-    def join(self, x: Array, memory: Memory, reach: Array) -> Array:
-        """Run CAAT's joiner: see `TransducerDecoder`."""
-        return self.decoder.join(x, memory, reach)
-
-    def remember(self, states: Array, keys: Array) -> Memory:
-        """Project states [B, K, D] and decision keys [B, W, D] for `attempt`, once per source."""
-        return self.decoder.remember(states, keys)
-
-    def attempt(self, tokens: Array, state: DecoderState) -> Attempt:
-        """Decode tokens [B, T] with hard decisions."""
-        return self.decoder.attempt(tokens, state)
+        return self.decoder(prefix, [source_of(encoded, decisions, k)], train=train)[0]
 
 
 def source_of(encoded: Encoded, decisions: Decisions, k: Array) -> Source:

@@ -121,7 +121,7 @@ def branches(
     if from_speech is not None and config.monotonic.counts == "words":
         written = words_before(batch.target, known(words))
         sources[0] = dataclasses.replace(sources[0], written=written)
-    decoded = bound.decode_each(shift(batch.target), sources, train=train)
+    decoded = bound.decoder(shift(batch.target), sources, train=train)
     text = None if from_text is None else branch(decoded[-1], *from_text, batch.target_length)
     if from_speech is None:
         return None, text
@@ -208,7 +208,7 @@ def with_lattice(
             f"the transducer counts in the objective, and the decoder is {bound.config.decoder!r}: "
             "train a model with decoder='caat', or set transducer and transducer_delay to 0"
         )
-    lattice = bound.lattice(jnp.asarray(batch.target), source, train=train)
+    lattice = bound.decoder.lattice(jnp.asarray(batch.target), source, train=train)
     with jax.named_scope("transducer"):
         paths = transducer(lattice.blank, lattice.label, lattice.groups, speech.target_length)
     return dataclasses.replace(speech, lattice=lattice, transducer=paths)

@@ -10,10 +10,9 @@ import pytest
 from simuljax.audio import Features
 from simuljax.config.decoding import Decoding
 from simuljax.config.model import DecoderWidth, Monotonic
-from simuljax.decode.context import Context, Known, StreamLimits, control_of
+from simuljax.decode.context import Context, StreamLimits, control_of, known_of
 from simuljax.decode.greedy import attempt, commit, init_prefix
 from simuljax.decode.stream import StreamingDecoder
-from simuljax.nn.monotonic import progress_of
 from tests.decode.test_caat import MOST, utterances
 from tests.helpers import models
 from tests.helpers.streams import Streams, moved
@@ -47,17 +46,15 @@ def trained(model, k, variables, prefix, encoded):
     return decoded.logits, decoded.reading
 
 
-def known_of(model, variables, encoded, ended=True):
-    decisions = decisions_of(model, variables, encoded)
-    progress = progress_of(decisions, encoded.lengths, jnp.full(encoded.lengths.shape, ended))
-    memory = model.apply(variables, encoded.states, decisions.keys, method="remember")
-    return Known(memory=memory, progress=progress)
+def all_known(context, encoded):
+    decisions = decisions_of(context.model, context.variables, encoded)
+    return known_of(context, encoded, decisions, jnp.ones(encoded.lengths.shape, bool))
 
 
 def stepwise(model, rule, variables, prefix, encoded):
     """Logits and reach of every target, one forced token after the other."""
     context = Context(model=model, variables=variables, control=rule, decoding=Decoding())
-    known = known_of(model, variables, encoded)
+    known = all_known(context, encoded)
     state, everywhere = init_prefix(model, len(prefix), TARGETS, Decoding()), jnp.ones(3, bool)
 
     def step(state, token):
@@ -72,12 +69,9 @@ def stepwise(model, rule, variables, prefix, encoded):
 
 def at_once(model, rule, variables, prefix, encoded):
     """The same of all targets in one block."""
-    known, state = (
-        known_of(model, variables, encoded),
-        init_prefix(model, len(prefix), 1, Decoding()),
-    )
     context = Context(model=model, variables=variables, control=rule, decoding=Decoding())
-    tried = attempt(context, state, known, prefix)
+    state = init_prefix(model, len(prefix), 1, Decoding())
+    tried = attempt(context, state, all_known(context, encoded), prefix)
     return tried.logits, tried.layers.look.reach
 
 

@@ -211,4 +211,4 @@ def caat_whole(
     """Logits [B, T, V] with everything in sight."""
     encoded = Encoded(states=states, lengths=lengths)
     source = source_of(encoded, model.speech_decisions(encoded), jnp.int32(1))
-    return model.decode_each(tokens, [source], train=False)[0].logits
+    return model.decoder(tokens, [source], train=False)[0].logits

@@ -33,7 +33,7 @@ def source(model, encoded):
 
 
 def of_lattice(model, targets, encoded):
-    return model.lattice(targets, source(model, encoded), train=False)
+    return model.decoder.lattice(targets, source(model, encoded), train=False)
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def test_a_pass_is_what_loops_give_and_steps_are_as_it(model, variables):
     def trained(variables):
         def run(model):
             source = source_of(encoded, model.text_decisions(encoded), jnp.int32(1))
-            return model.decode_each(prefix, [source], train=False)[0]
+            return model.decoder(prefix, [source], train=False)[0]
 
         return model.apply(variables, method=run)
 

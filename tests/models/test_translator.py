@@ -110,8 +110,8 @@ def test_two_sources_in_one_pass_are_as_each_alone():
     def both(bound: JointModel):
         speech = source_of(spoken, bound.speech_decisions(spoken), jnp.int32(2))
         text = source_of(written, bound.text_decisions(written), jnp.int32(2))
-        together = bound.decode_each(prefix, [speech, text], train=False)
-        alone = [bound.decode_each(prefix, [one], train=False)[0] for one in (speech, text)]
+        together = bound.decoder(prefix, [speech, text], train=False)
+        alone = [bound.decoder(prefix, [one], train=False)[0] for one in (speech, text)]
         return together, alone
 
     together, alone = fast(lambda params: model.apply(params, method=both))(params)

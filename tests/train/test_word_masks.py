@@ -81,7 +81,7 @@ def seen(request):
         given = dataclasses.replace(heard, states=states)
         source = source_of(given, model.speech_decisions(given), k)
         source = dataclasses.replace(source, written=before)
-        return model.decode_each(prefix, [source], train=False)[0]
+        return model.decoder(prefix, [source], train=False)[0]
 
     params = random_parameters(model, heard.states, jnp.int32(1), method=run)
 
