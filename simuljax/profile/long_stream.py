@@ -28,7 +28,8 @@ from simuljax.profile.measure import (
     environment,
     say,
 )
-from simuljax.serve.translator import Stream, load
+from simuljax.serve.session import Stream
+from simuljax.serve.translator import load
 
 STATM = Path("/proc/self/statm")  # Linux: pages; the second number is those in memory
 PHRASE = 6  # words of the longest phrase that is searched for

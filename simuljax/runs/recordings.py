@@ -21,7 +21,8 @@ from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
 from simuljax.eval.long_form import Segment
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.translator import Translator, Word
+from simuljax.serve.session import Word
+from simuljax.serve.translator import Translator
 
 STREAMS = 16  # recordings at once
 

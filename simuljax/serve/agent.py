@@ -23,7 +23,8 @@ from simuljax.decode.context import StreamLimits
 from simuljax.decode.policies import POLICIES
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import load_run
-from simuljax.serve.translator import Stream, Word, load
+from simuljax.serve.session import Stream, Word
+from simuljax.serve.translator import load
 from simuljax.serve.whisper import WhisperTranslator
 
 try:

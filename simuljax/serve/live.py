@@ -48,7 +48,8 @@ from simuljax.serve.pipeline import (
     sound_file,
     standard_input,
 )
-from simuljax.serve.translator import Stream, Translator
+from simuljax.serve.session import Stream
+from simuljax.serve.translator import Translator
 from simuljax.serve.whisper import WhisperStreaming, WhisperTranslator
 from simuljax.voice import Espeak, Hibari, Http, Player, Voice, voice_for
 

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from simuljax.eval.logs import Record
 from simuljax.serve.pipeline import Pipeline
-from simuljax.serve.translator import Word
+from simuljax.serve.session import Word
 from simuljax.text.sentences import ends_sentence
 from simuljax.voice import Placed, Player, Timeline, Voice
 

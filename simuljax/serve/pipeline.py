@@ -37,7 +37,7 @@ from jaxtyping import Int16
 
 from simuljax.audio import RATE, AudioError, read_audio
 from simuljax.errors import SimuljaxError
-from simuljax.serve.translator import Word
+from simuljax.serve.session import Word
 
 Pace = Literal["fast", "real"]
 Sound = Generator[Int16[np.ndarray, " N"], None, None]

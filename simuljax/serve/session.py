@@ -1,8 +1,15 @@
-"""The host side of a stream, which knows no model and no device: sound in, READs out.
+"""The host side of a stream, which knows no model and no device: sound in, words out.
+
+What a push passes through, from the host to the device and back:
+
+    Stream or EngineStream    one speaker
+    Session                   cuts sound into READs; turns tokens into words with delays
+    Rows                      the state of all streams on the device; `step` takes a READ of each
+    Backend                   opens sessions and rows, compiles
+    Decoder (decode/)         the compiled step: arrays only
 
 READs of one size are cut from the sound, however it was pushed; a word has the delay of the push
-that it waited for. A `Backend` is a model with its settings: it opens sessions, and its rows
-compute the READs of many of them at once.
+that it waited for.
 
 With `sentences="many"` speech may go on for hours: when the model ends a sentence, or one is as
 long as a stream can hold, the next begins with the sound after the last state that any head
@@ -39,6 +46,45 @@ class Word:
     text: str
     delay_ms: float  # of the source that had been pushed
     elapsed_ms: float  # the same plus the time spent until then
+
+
+class Stream:
+    """One speaker, with a device to himself. Sound may come in pieces of any size."""
+
+    def __init__(self, backend: "Backend"):
+        self.backend, self.session, self.rows = backend, backend.open(), backend.rows(1)
+        self.computed_ms = 0.0
+
+    @property
+    def pending(self) -> str:
+        """Return the text that is not committed yet; "" where there is none."""
+        return self.session.pending
+
+    @property
+    def settled_s(self) -> float:
+        """Return the seconds of sound for which no more words will come."""
+        return self.session.settled_s
+
+    def push(self, samples: Sequence[float] | np.ndarray) -> list[Word]:
+        """Take more sound: mono, int16 or float in [-1, 1]. Return the words it completes."""
+        start = time.perf_counter()
+        self.session.push(np.asarray(samples))
+        return self._read_all(start)
+
+    def finish(self) -> list[Word]:
+        """Note that nothing more will come; return the words that were still waiting."""
+        start = time.perf_counter()
+        self.session.finish()
+        return self._read_all(start)
+
+    def _read_all(self, start: float) -> list[Word]:
+        words, before_ms = [], self.computed_ms
+        while (read := self.session.next()) is not None:
+            texts = self.session.commit(self.rows.step({0: read})[0])
+            spent_ms = before_ms + (time.perf_counter() - start) * 1e3
+            words += self.session.timed(texts, spent_ms)
+        self.computed_ms = before_ms + (time.perf_counter() - start) * 1e3
+        return words
 
 
 class Push(NamedTuple):

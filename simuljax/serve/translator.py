@@ -8,14 +8,6 @@ for samples in microphone:
     for word in stream.push(samples):
         print(word.text, word.delay_ms)
 print(stream.finish())
-
-What a push passes through, from the host to the device and back:
-
-    Stream or EngineStream    one speaker
-    Session                   cuts sound into READs; turns tokens into words with delays
-    Rows                      the state of all streams on the device; `step` takes a READ of each
-    Backend                   opens sessions and rows, compiles
-    Decoder (decode/)         the compiled step: arrays only
 """
 
 import time
@@ -31,51 +23,10 @@ import numpy as np
 from simuljax.audio import RATE, as_int16, read_audio
 from simuljax.serve.bundled import parts_of
 from simuljax.serve.engine import Engine
-from simuljax.serve.session import Backend, Session, Word
+from simuljax.serve.session import Backend, Session, Stream, Word
 from simuljax.train.run import Run, Which
 
-__all__ = ["Stream", "Translator", "Word", "is_whisper", "load"]
-
 Audio = str | Path | np.ndarray
-
-
-class Stream:
-    """One speaker, with a device to himself. Sound may come in pieces of any size."""
-
-    def __init__(self, backend: Backend):
-        self.backend, self.session, self.rows = backend, backend.open(), backend.rows(1)
-        self.computed_ms = 0.0
-
-    @property
-    def pending(self) -> str:
-        """Return the text that is not committed yet; "" where there is none."""
-        return self.session.pending
-
-    @property
-    def settled_s(self) -> float:
-        """Return the seconds of sound for which no more words will come."""
-        return self.session.settled_s
-
-    def push(self, samples: Sequence[float] | np.ndarray) -> list[Word]:
-        """Take more sound: mono, int16 or float in [-1, 1]. Return the words it completes."""
-        start = time.perf_counter()
-        self.session.push(np.asarray(samples))
-        return self._read_all(start)
-
-    def finish(self) -> list[Word]:
-        """Note that nothing more will come; return the words that were still waiting."""
-        start = time.perf_counter()
-        self.session.finish()
-        return self._read_all(start)
-
-    def _read_all(self, start: float) -> list[Word]:
-        words, before_ms = [], self.computed_ms
-        while (read := self.session.next()) is not None:
-            texts = self.session.commit(self.rows.step({0: read})[0])
-            spent_ms = before_ms + (time.perf_counter() - start) * 1e3
-            words += self.session.timed(texts, spent_ms)
-        self.computed_ms = before_ms + (time.perf_counter() - start) * 1e3
-        return words
 
 
 class Translator:

@@ -30,7 +30,8 @@ from simuljax.eval.logs import read_records
 from simuljax.profile.measure import counted_programs
 from simuljax.serve.live import LiveOptions
 from simuljax.serve.pipeline import LiveError
-from simuljax.serve.translator import Stream, Translator
+from simuljax.serve.session import Stream
+from simuljax.serve.translator import Translator
 from simuljax.train.run import RunError
 from tests.helpers import models, streams
 from tests.helpers.streams import SPEECH

@@ -12,8 +12,7 @@ import pytest
 from simuljax.config.decoding import Decoding, LengthLimit, Repetition
 from simuljax.config.model import Monotonic
 from simuljax.serve.run_translator import IncrementalBackend
-from simuljax.serve.session import STATE
-from simuljax.serve.translator import Stream
+from simuljax.serve.session import STATE, Stream
 from tests.helpers import streams
 from tests.helpers.models import compilations
 from tests.helpers.streams import SPEECH, sound

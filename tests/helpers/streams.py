@@ -34,8 +34,7 @@ from simuljax.decode.stream import Chunk, StreamingDecoder
 from simuljax.models.streaming import chunking_of
 from simuljax.nn.subsampling import state_count
 from simuljax.serve.run_translator import RunTranslator, batch_axes, put_rows, take_rows
-from simuljax.serve.session import Tokens
-from simuljax.serve.translator import Stream, Word
+from simuljax.serve.session import Stream, Tokens, Word
 from simuljax.text import EOS, Vocabulary, VocabularyConfig, learn
 from simuljax.train.run import Loaded, Run
 from tests.helpers import models

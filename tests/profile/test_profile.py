@@ -20,7 +20,7 @@ from simuljax.profile.long_stream import cut, measure_minutes, repeated
 from simuljax.profile.measure import Traced, count_kernels, environment, measure, origins, table
 from simuljax.profile.serve import ServeProfile, run, summary
 from simuljax.profile.train import PRESETS
-from simuljax.serve.translator import Word
+from simuljax.serve.session import Word
 from tests.helpers.experiments import experiment
 from tests.serve.web.servers import small_run
 

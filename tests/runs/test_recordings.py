@@ -21,7 +21,8 @@ from simuljax.eval.long_form import score_longform
 from simuljax.runs import evaluate as evaluating
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.recordings import open_recordings
-from simuljax.serve.translator import Word, load
+from simuljax.serve.session import Word
+from simuljax.serve.translator import load
 from tests.helpers.corpora import build, stored, write_hums
 from tests.helpers.streams import SPEECH
 from tests.written_runs import write_run

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from simuljax.audio import RATE
-from simuljax.serve.translator import Word
+from simuljax.serve.session import Word
 from simuljax.serve.whisper import WhisperStreaming
 
 ROOT = Path(__file__).parents[2]

@@ -28,7 +28,7 @@ from simuljax.profile.measure import counted_programs
 from simuljax.serve import bundled, cascade
 from simuljax.serve.bundled import CLIP, BundledError, parts_of, resolve, size_mb, target_language
 from simuljax.serve.cascade import Cascade
-from simuljax.serve.translator import Stream, Word
+from simuljax.serve.session import Stream, Word
 from simuljax.serve.web.models import Model
 from simuljax.serve.web.server import ServeError, ServeOptions, load_models
 from simuljax.serve.whisper import WhisperTranslator

@@ -29,7 +29,7 @@ from simuljax.serve.cascade import (
     texts_of,
 )
 from simuljax.serve.run_translator import RunTranslator
-from simuljax.serve.translator import Word
+from simuljax.serve.session import Word
 from simuljax.serve.web.server import ServeError, ServeOptions, check_options
 from simuljax.serve.whisper import Window
 from simuljax.serve.whisper.hypothesis import Hypothesis

@@ -35,7 +35,7 @@ from simuljax.serve.outputs import (
     subtitle_file,
     subtitles,
 )
-from simuljax.serve.translator import Word
+from simuljax.serve.session import Word
 from simuljax.serve.whisper import WhisperStreaming
 
 TEXT = "and so my fellow americans ask not what your country can do for you"

@@ -13,7 +13,7 @@ from simuljax.audio import read_audio
 from simuljax.eval.logs import parse_record
 from simuljax.serve.bundled import CLIP, DEFAULT
 from simuljax.serve.outputs import subtitle_file
-from simuljax.serve.translator import Word
+from simuljax.serve.session import Word
 from simuljax.serve.web.app import PAGE_HEADERS
 from simuljax.text.sentences import ends_sentence
 from tests.serve.web.browser import browsing, needs_browser

@@ -13,7 +13,7 @@ from websockets.sync.client import ClientConnection
 
 from simuljax.audio import RATE
 from simuljax.serve.outputs import subtitle_file
-from simuljax.serve.translator import Word
+from simuljax.serve.session import Word
 from tests.serve.web.servers import (
     append,
     cut,
