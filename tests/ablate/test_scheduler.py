@@ -12,11 +12,9 @@ import pytest
 
 from data_pipelines.dataset import record_used_data
 from data_pipelines.utterance import CorpusError
-from simuljax.ablate import worker
 from simuljax.ablate.grid import FAILED, Grid, Planned, plan
-from simuljax.ablate.run import Started, check_all_data, collect, describe
+from simuljax.ablate.run import Started, check_all_data, collect, describe, work
 from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_compile
-from simuljax.ablate.worker import work
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Joining
 from simuljax.config.fields import ConfigError, read_json, write_json
@@ -34,6 +32,8 @@ from tests.helpers.grids import (
     with_training,
     write_scores,
 )
+
+RUN = "simuljax.ablate.run"
 
 
 @pytest.fixture
@@ -218,8 +218,8 @@ def test_two_processes_share_the_evaluations_of_a_run(corpus, tmp_path, monkeypa
         time.sleep(0.5)
         write_scores(way)
 
-    monkeypatch.setattr("simuljax.ablate.worker.evaluate", slowly)
-    monkeypatch.setattr("simuljax.ablate.worker.diagnose", lambda way: done.append("heads"))
+    monkeypatch.setattr(f"{RUN}.evaluate", slowly)
+    monkeypatch.setattr(f"{RUN}.diagnose", lambda way: done.append("heads"))
     both = [threading.Thread(target=work, args=([one], ablation, "evaluate")) for _ in range(2)]
     for each in both:
         each.start()
@@ -240,10 +240,10 @@ def test_failed_evaluation_leaves_the_other_runs_alone(corpus, tmp_path, monkeyp
         if run == one:
             raise ValueError("one is broken")
 
-    monkeypatch.setattr(worker, "evaluate_pending", evaluate_pending)
+    monkeypatch.setattr(f"{RUN}.evaluate_pending", evaluate_pending)
     for stage in ("evaluate", "clock"):
         with pytest.raises(ConfigError, match="could not be evaluated: one-seed0"):
-            worker.work([one, other], ablation, stage)
+            work([one, other], ablation, stage)
     assert seen == ["one", "other"] * 2
     assert "one is broken" in (one.experiment.run / FAILED).read_text()
     assert not (other.experiment.run / FAILED).exists()
@@ -281,24 +281,24 @@ def test_locked_run_is_left_to_its_process(corpus, tmp_path, monkeypatch, capsys
     for run in (one, other):
         (run.experiment.run / ENDED).unlink()
     trained = []
-    monkeypatch.setattr(worker, "train", lambda *experiments: trained.extend(experiments))
-    with worker.locked(one.experiment.run):
-        worker.work([one, other], ablation, "train")
+    monkeypatch.setattr(f"{RUN}.train", lambda *experiments: trained.extend(experiments))
+    with locked(one.experiment.run):
+        work([one, other], ablation, "train")
         assert trained == [other.to_train]
         assert "one-seed0" in capsys.readouterr().out
         with pytest.raises(ConfigError, match="another process"):
-            worker.work([one], ablation, "train")
+            work([one], ablation, "train")
 
 
 def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
     ablation = grid(corpus, tmp_path / "runs")
     one, seen = plan(ablation)[1], []
-    monkeypatch.setattr(worker, "evaluate_pending", lambda run, *_: seen.append(run.name))
-    monkeypatch.setattr(worker, "train", lambda *_: None)  # SIGTERM, and it saved its state
-    worker.work([one], ablation)
+    monkeypatch.setattr(f"{RUN}.evaluate_pending", lambda run, *_: seen.append(run.name))
+    monkeypatch.setattr(f"{RUN}.train", lambda *_: None)  # SIGTERM, and it saved its state
+    work([one], ablation)
     assert not seen
     (one.experiment.run / ENDED).write_text("{}")
-    worker.work([one], ablation)
+    work([one], ablation)
     assert seen == [one.name]
 
 

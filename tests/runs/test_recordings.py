@@ -10,8 +10,7 @@ import soundfile
 
 from data_pipelines.corpora import Manifest
 from simuljax.ablate.grid import Grid, Pretrained, plan
-from simuljax.ablate.run import check_all_data
-from simuljax.ablate.worker import work
+from simuljax.ablate.run import check_all_data, work
 from simuljax.audio import RATE
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
