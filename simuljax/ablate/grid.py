@@ -168,6 +168,7 @@ class Planned:
 
     @property
     def state(self) -> State:
+        """Return how far it is, from its files and locks; `State` says what each means."""
         trained, pending = self.is_trained, self.pending()
         if trained and not pending:
             return "done"

@@ -133,6 +133,7 @@ class Optimiser(Checked):
         return max(parts, key=lambda part: len(part.part.strip("/"))).factor if parts else 1.0
 
     def build(self) -> optax.GradientTransformation:
+        """Return what clips gradients, then takes a step of Adam or SGD, then scales it by part."""
         clip = optax.clip_by_global_norm(self.clip) if self.clip else optax.identity()
         if self.method == "sgd":
             step = optax.sgd(self.rate())
