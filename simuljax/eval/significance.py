@@ -89,8 +89,8 @@ class Rule:
     corrected p-value is below `alpha` and the difference is positive. It is *contradicted* if the
     difference is negative in the same way, or if `margin` could have been found and is rejected at
     the same level; None stands for the published difference of each claim, 0 where there is none.
-    It is *inconclusive* otherwise, and *not testable here* with fewer than `seeds` seeds or if the
-    experiment lacks its conditions.
+    It is *inconclusive* otherwise, and *not testable here* with fewer than `seeds` seeds, without
+    any difference (two models that write nothing), or if the experiment lacks its conditions.
     """
 
     alpha: float = 0.05
@@ -223,8 +223,10 @@ def judge(
     judged, tested, margins = [], [], []
     for c, value in itertools.zip_longest(comparisons, published):
         reason = f"{len(c.by_seed)} of {rule.seeds} seeds" if c else "not evaluated"
+        if c is not None and c.error == 0:
+            reason = "no utterance scores differently, in any seed"
         judged.append(Judgement(verdict="not testable here", comparison=c, reason=reason))
-        if c is not None and len(c.by_seed) >= rule.seeds:
+        if c is not None and len(c.by_seed) >= rule.seeds and c.error != 0:
             tested.append((len(judged) - 1, c))
             margins.append((value or 0.0) if rule.margin is None else rule.margin)
     against = holm(

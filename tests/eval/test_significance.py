@@ -1,6 +1,7 @@
 """Tests of whether systems differ."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,9 @@ def test_verdicts():
     verdicts = ["supported", "contradicted", "inconclusive", *untestable]
     assert [each.verdict for each in found] == verdicts
     assert [each.reason for each in found[3:]] == ["not evaluated", "1 of 2 seeds"]
+    nothing = replace(compared(0.0), error=0.0)  # two models that write nothing
+    (same,) = judge([nothing], Rule(), [1.0])
+    assert same.verdict == "not testable here" and "no utterance" in same.reason
     weak = compared(2.5)  # many claims need more evidence
     assert weak.p_value < 0.05
     assert judge([weak], Rule())[0].verdict == "supported"

@@ -230,7 +230,8 @@ def _decoded(data: bytes) -> np.ndarray:
             raise Refused("frame", f"{long}: send less")
         return read_audio(io.BytesIO(data)).samples
     except (soundfile.LibsndfileError, AudioError) as error:
-        raise Refused("audio", f"the file cannot be read: {error}") from None
+        problem = getattr(error, "error_string", error)  # else it names the object that was read
+        raise Refused("audio", f"the file cannot be read: {problem}") from None
 
 
 async def _play(request: Request, session: LiveSession, samples: np.ndarray) -> list[Word]:
