@@ -191,7 +191,7 @@ class Planned:
         path, training = self.directory / METRICS, self.to_train.training
         lines = path.read_bytes()[-4_000:].split(b"\n")[1:-1] if path.exists() else []
         if not lines:
-            return f"{name} starting"
+            return f"{name} loads and compiles"
         steps = [re.search(rb'"step": *(\d+)', line) for line in lines]
         last = max((int(step[1]) for step in steps if step), default=0)
         return f"{name} {last}{'' if training.epochs else f'/{training.updates}'}"

@@ -10,18 +10,18 @@ from simuljax.ablate.run import AblateOptions, ablate
 from simuljax.errors import ChoiceError, import_extra
 
 
-def ablate_command(options: AblateOptions) -> Callable[[], None]:
+def ablate_command(ablation: AblateOptions) -> Callable[[], None]:
     """Train and evaluate every run of a grid; what is done is not done again."""
-    check(options.jobs)
-    grid = load_grid(options.file, options.grid)
+    check(ablation.jobs)
+    grid = load_grid(ablation.file, ablation.grid)
     runs, part = select(
         grid,
-        variants=options.variants,
-        seeds=options.seeds,
-        only=options.only,
-        publish=options.publish,
+        variants=ablation.variants,
+        seeds=ablation.seeds,
+        only=ablation.only,
+        publish=ablation.publish,
     )
-    return partial(ablate, options, grid, runs, part)
+    return partial(ablate, ablation, grid, runs, part)
 
 
 def check(jobs: Jobs) -> None:

@@ -10,14 +10,14 @@ from simuljax.demo.run import DemoConfig, run
 from simuljax.report.run_page import ReportOptions, write_report
 
 
-def demo_command(config: DemoConfig, live: bool = False) -> Callable[[], object]:
+def demo_command(sizes: DemoConfig, live: bool = False) -> Callable[[], object]:
     """Build a small corpus, train a model on it, stream new sentences, score and draw.
 
     Args:
-        config: Sizes.
+        sizes: Of the corpus and the model.
         live: Instead, translate a clip of real speech with the bundled model.
     """
-    return live_command(config.out / "live") if live else lambda: run(config, write_page)
+    return live_command(sizes.out / "live") if live else lambda: run(sizes, write_page)
 
 
 def live_command(out: Path) -> Callable[[], None]:

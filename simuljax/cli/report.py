@@ -10,6 +10,7 @@ from data_pipelines.dataset import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
 from simuljax.config.experiment import read_experiment
 from simuljax.config.fields import ConfigError, read_object, without_defaults
+from simuljax.config.training import Objective
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
 from simuljax.models.parameters import parameter_count
@@ -27,17 +28,17 @@ from simuljax.train.run import find_params, open_run
 ALIGNMENT = "alignment.png"  # beside a log
 
 
-def report_command(options: ReportOptions) -> Callable[[], None]:
+def report_command(page: ReportOptions) -> Callable[[], None]:
     """Write a page about evaluations: figures, tests, utterances; of a grid's results its page."""
-    check(options)
+    check(page)
 
     def command() -> None:
-        folder = Path(options.runs[0])
-        if len(options.runs) == 1 and is_results(folder) and read_results(folder).grid:
-            print(write_published_page(folder, options.out))
+        folder = Path(page.runs[0])
+        if len(page.runs) == 1 and is_results(folder) and read_results(folder).grid:
+            print(write_published_page(folder, page.out))
         else:
-            draw_alignments(options)
-            print(write_report(options, KNOWLEDGE))
+            draw_alignments(page)
+            print(write_report(page, KNOWLEDGE))
 
     return command
 
@@ -110,9 +111,12 @@ def parameters_of(run: Path) -> int | None:
 def changed_fields(run: Path) -> Mapping[str, str]:
     """Return the fields of a run's configuration that are not the default."""
     try:
-        return flatten(without_defaults(read_experiment(run)))
+        changed = flatten(without_defaults(read_experiment(run)))
     except (SimuljaxError, OSError):
         return {}
+    objective = {"objective": {"terms": without_defaults(Objective().terms)}}
+    usual = flatten({"training": objective})  # one more term does not change the others
+    return {name: value for name, value in changed.items() if usual.get(name) != value}
 
 
 @functools.cache

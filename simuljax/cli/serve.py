@@ -18,7 +18,7 @@ def serve_command(
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL...")
     ] = (),
     *,
-    options: ServeOptions = ServeOptions(),  # noqa: B008 (frozen)
+    server: ServeOptions = ServeOptions(),  # noqa: B008 (frozen)
     idle: float = 60.0,
 ) -> Callable[[], None]:
     """Serve live captions: a page at /, sockets at /stream and /v1/realtime.
@@ -27,11 +27,11 @@ def serve_command(
         models: Directories of trained runs, bundled models (en-de, the default), Whisper files,
             cascades (ASR+MT: a run or Whisper, and a run). Clients name one; the first is theirs by
             default.
-        options: Address, protection and limits.
+        server: Address, protection and limits.
         idle: Seconds without sound after which a session ends.
     """
-    token = options.token or os.environ.get("SIMULJAX_TOKEN") or None  # which `ps` does not show
-    options = replace(options, token=token, limits=Limits(idle_s=idle))
+    token = server.token or os.environ.get("SIMULJAX_TOKEN") or None  # which `ps` does not show
+    server = replace(server, token=token, limits=Limits(idle_s=idle))
     found = tuple(map(resolve, models)) or tuple(p for p in bundled() if p.name == DEFAULT)
-    check_options(found, options)
-    return lambda: run(found, options)
+    check_options(found, server)
+    return lambda: run(found, server)

@@ -162,7 +162,8 @@ def whisper_command(
     allowed |= {"checkpoint"} if then else set() if run.policy else {"threshold"}
     allowed |= set() if run.policy is None else {*options_of(type(run.policy))}
     reason = f"is for trained runs; {first} is a Whisper model"
-    _refuse(reason, run, allowed=allowed)
+    lag = "; the lag of its translator is --then-k" if then and "k" in given_options(run) else ""
+    _refuse(reason + lag, run, allowed=allowed)
     if run.policy is not None and run.policy.beam > 1:
         raise LiveError(f"--beam {reason}")
     if then:

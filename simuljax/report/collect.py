@@ -322,4 +322,5 @@ def _with_variant(system: str, config: Mapping[str, Any]) -> str:
 
 def policy_of(config: Mapping[str, Any]) -> str:
     """Return the policy of an evaluation and its units; "" if the model itself decides."""
-    return " ".join(str(config[key]) for key in ("policy", "units") if config.get(key))
+    given = [str(config[key]) for key in ("policy", "units") if config.get(key)]
+    return " ".join(Path(each).name for each in given)  # of a file, which may lie anywhere

@@ -48,7 +48,7 @@ def test_state_of_a_run(corpus, tmp_path):
     donor.experiment.run.mkdir(parents=True)
     with locked(donor.experiment.run):
         assert donor.state == "running"
-    assert donor.progress == "donor starting"
+    assert donor.progress == "donor loads and compiles"
     (donor.experiment.run / METRICS).write_text('\n{"step": 3}\n')
     assert donor.progress == f"donor 3/{donor.to_train.training.updates}"
     (donor.experiment.run / FAILED).write_text("exit 1\nno memory")

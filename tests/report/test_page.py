@@ -13,8 +13,14 @@ import pytest
 import soundfile
 
 from simuljax.cli.main import main
+from simuljax.cli.report import changed_fields
+from simuljax.config.experiment import DataConfig, Experiment
+from simuljax.config.fields import write_json
+from simuljax.config.training import Objective, Training
 from simuljax.eval import Record
 from simuljax.eval.logs import as_records, write_records
+from simuljax.losses import Term
+from simuljax.models import presets
 from simuljax.report import figures as pictures
 from simuljax.report.collect import gather
 from simuljax.report.run_page import Knowledge, ReportOptions, distinct_settings, write_report
@@ -273,6 +279,30 @@ def test_a_run_shows_its_losses_and_its_header(tmp_path):
     facts = ("12.3 M", "<dd>7</dd>", "2027-01-15", "simuljax report", "lr", "reaches")
     for fact in (*facts, "highest LAAL"):
         assert fact in text, fact
+
+
+def test_one_more_term_changes_no_other(tmp_path):
+    objective = Objective(
+        terms=(*Objective().terms, Term(name="again", function="quantity", weight=0.1))
+    )
+    training = Training(updates=5, objective=objective)
+    write_json(
+        tmp_path / "config.json",
+        Experiment(
+            run=tmp_path,
+            data=DataConfig(directory=tmp_path),
+            model=presets.tiny(),
+            training=training,
+        ),
+    )
+    changed = {k: v for k, v in changed_fields(tmp_path).items() if k.startswith("training.")}
+    again = "training.objective.terms.again"
+    assert changed == {
+        "training.updates": "5",
+        f"{again}.name": "again",
+        f"{again}.function": "quantity",
+        f"{again}.weight": "0.1",
+    }
 
 
 def test_named_logs_are_a_line_and_tested(tmp_path):
