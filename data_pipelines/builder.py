@@ -2,7 +2,7 @@
 
     CorpusBuilder(corpus=MustC(), root=Path("MuST-C"), data_dir=...).download_and_prepare()
 
-builds it as TFDS does: in one process, from the start. `simuljax prepare` writes the same bytes on
+builds it as TFDS does: in one process, from the start. `simuljax prepare` writes the same shards on
 all cores, and continues after an interruption.
 """
 

@@ -119,13 +119,14 @@ def ablate(
 
 def check_all_data(runs: Sequence[Planned]) -> None:
     """Reject a grid whose corpora have changed since its runs were trained or evaluated."""
+    models = Models()
     for run in runs:
         own = None
         if isinstance(run.experiment, Experiment):
             own = run.experiment.data.directory
             check_used_data(run.directory, run.experiment.data.tables())
         for evaluation in run.evaluations:
-            check_data(evaluation, own or corpus_of(evaluation, Models()))
+            check_data(evaluation, own or corpus_of(evaluation, models))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ runs' folder, with the grid's own after it where several grids share the folder.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,26 +59,40 @@ def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) ->
         for log in (folders[each.run] / "eval" / each.evaluation).glob(LOGS)
     }
     if is_results(to):
-        old, held = read_results(to), read_archive(to / ARCHIVE)
+        old = read_results(to)
         planned, here = {run.name for run in runs}, {each.run for each in written.evaluations}
-        elsewhere = {each.run for each in old.evaluations if each.run in planned - here}
-        logs |= {name: log for name, log in held.items() if name.split("/")[0] in elsewhere}
-        written = _joined(written, old, elsewhere, grid)
+        kept = [e for e in old.evaluations if e.run in planned - here and e.variant in grid.table]
+        elsewhere = {each.run for each in kept}
+        held = {run.run: run for run in old.runs if run.run in planned}
+        written = _joined(written, kept, held, grid)
+        archive = read_archive(to / ARCHIVE).items()
+        logs |= {name: log for name, log in archive if name.split("/")[0] in elsewhere}
     write_results(to, written, logs)
     write_published_page(to)
     return to
 
 
-def _joined(new: Results, old: Results, elsewhere: set[str], grid: Grid) -> Results:
-    """Add runs that were published from elsewhere, in the order of the grid's tables."""
+def _joined(
+    new: Results,
+    kept: Sequence[PublishedEvaluation],
+    held: Mapping[str, PublishedRun],
+    grid: Grid,
+) -> Results:
+    """Add what was published from elsewhere, in the order of the grid's tables.
+
+    `kept` are evaluations, `held` all runs published before. A run that was evaluated elsewhere,
+    or that only started here, is taken from there.
+    """
     assert new.grid is not None
-    runs = (*new.runs, *(run for run in old.runs if run.run in elsewhere))
-    every = [*new.evaluations, *(each for each in old.evaluations if each.run in elsewhere)]
-    place = {run.run: grid.seeded.index(run.variant) for run in runs if run.seed is not None}
+    elsewhere, every = {each.run for each in kept}, [*new.evaluations, *kept]
+    own = {run.run: run for run in new.runs if not (run.run in elsewhere and run.run in held)}
+    runs = {**own, **{name: run for name, run in held.items() if name not in own}}
+    seeded = [run for run in runs.values() if run.seed is not None]
+    place = {run.run: grid.seeded.index(run.variant) for run in seeded}
     every.sort(key=lambda each: (grid.table.index(each.variant), place[each.run], each.seed))
     variants = tuple(dict.fromkeys(each.variant for each in every))
     info = replace(new.grid, variants=variants)
-    return Results(grid=info, runs=runs, evaluations=tuple(every))
+    return Results(grid=info, runs=tuple(runs.values()), evaluations=tuple(every))
 
 
 def results_of(grid: Grid, runs: Sequence[Planned], command: str) -> Results:

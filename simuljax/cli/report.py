@@ -9,7 +9,7 @@ from typing import Any
 from data_pipelines.dataset import PreparedCorpus, open_corpus
 from data_pipelines.utterance import CorpusError
 from simuljax.config.experiment import read_experiment
-from simuljax.config.fields import ConfigError, read_object, without_defaults
+from simuljax.config.fields import ConfigError, changes, read_object, to_json, without_defaults
 from simuljax.config.training import Objective
 from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.eval import read_records
@@ -26,6 +26,7 @@ from simuljax.train.checkpoint import CHECKPOINTS
 from simuljax.train.run import find_params, open_run
 
 ALIGNMENT = "alignment.png"  # beside a log
+TERMS = "training.objective.terms."
 
 
 def report_command(page: ReportOptions) -> Callable[[], None]:
@@ -109,14 +110,21 @@ def parameters_of(run: Path) -> int | None:
 
 
 def changed_fields(run: Path) -> Mapping[str, str]:
-    """Return the fields of a run's configuration that are not the default."""
+    """Return the fields of a run's configuration that are not the default; terms by their names."""
     try:
-        changed = flatten(without_defaults(read_experiment(run)))
+        experiment = read_experiment(run)
     except (SimuljaxError, OSError):
         return {}
-    objective = {"objective": {"terms": without_defaults(Objective().terms)}}
-    usual = flatten({"training": objective})  # one more term does not change the others
-    return {name: value for name, value in changed.items() if usual.get(name) != value}
+    fields = flatten(without_defaults(experiment))
+    changed = {name: value for name, value in fields.items() if not name.startswith(TERMS)}
+    usual = {term.name: to_json(term) for term in Objective().terms}
+    own = {
+        term.name: to_json(term) if term.name in usual else without_defaults(term)
+        for term in experiment.training.objective.terms
+    }
+    for place, _, now in changes(usual, own):
+        changed |= flatten({f"{TERMS}{place}": "left out" if now is None else now})
+    return changed
 
 
 @functools.cache

@@ -74,7 +74,6 @@ def run(config: DataProfile) -> dict[str, Any]:
         "padding": plan.padding,
         "shapes": len(plan.buckets),
         "step_frames_per_s": step,
-        "step_is": "bound: encoder at full matrix rate",
         "filterbank_times_real_time": spoken_s / bank,
         "rows": [
             {

@@ -96,11 +96,6 @@ class Evaluated:
         return "words" if all(record.has_text_source for record in self.records) else "ms"
 
     @property
-    def policy(self) -> str:
-        """Return the policy and its units; "" if the model itself decides."""
-        return policy_of(self.config)
-
-    @property
     def bleu(self) -> float:
         return float(self.scores["BLEU"])
 
@@ -323,4 +318,4 @@ def _with_variant(system: str, config: Mapping[str, Any]) -> str:
 def policy_of(config: Mapping[str, Any]) -> str:
     """Return the policy of an evaluation and its units; "" if the model itself decides."""
     given = [str(config[key]) for key in ("policy", "units") if config.get(key)]
-    return " ".join(Path(each).name for each in given)  # of a file, which may lie anywhere
+    return " ".join("/".join(Path(each).parts[-2:]) for each in given)  # a file may lie anywhere

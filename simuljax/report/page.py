@@ -23,6 +23,7 @@ _REPLACED = dict.fromkeys(_BAD, "\ufffd")
 # Fields of a configuration that say where a run is and not what it is.
 PLACES = ("run", "training.seed", "training.order", "begin", "init_from", "data.directory")
 PLACES += ("data.vocabularies_of", "corpus.vocabularies_of", "corpus.directory")
+PLACES += ("training.objective.features",)  # earlier versions stored them here too
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from simuljax.eval.curves import Point, frontier, hypervolume, quality_at
 from simuljax.eval.logs import RecordError
 from simuljax.eval.significance import Cache, Comparison, are_split, compare_seeds
-from simuljax.report.collect import Evaluated, Latency
+from simuljax.report.collect import Evaluated, Latency, policy_of
 
 BETWEEN = 5  # latencies at which two curves are compared
 # Settings of the utterances and of the clock, which do not change what is decided.
@@ -180,12 +180,12 @@ class Variant:
     def lines(self, latency: Latency, *, clock: bool = False) -> dict[str, list[Point]]:
         """Return the same for a figure: one line per policy if there are several."""
         every = [each for each in self.evaluations.values() if each.is_streamed]
-        several = len({each.first.policy for each in every}) > 1
+        several = len({policy_of(each.first.config) for each in every}) > 1
         found: dict[str, list[Point]] = {}
         for each in self.streamed(clock=clock):
             point = self._played(each, latency) if clock else each.point(latency)
             if not math.isnan(point.latency_ms):
-                policy = each.first.policy or "its own"
+                policy = policy_of(each.first.config) or "its own"
                 found.setdefault(self.name + f", {policy}" * several, []).append(point)
         return {name: sorted(points) for name, points in found.items()}
 

@@ -135,8 +135,13 @@ class Update:
         change, optimiser = update(gathered.gradient, state.optimiser, state.params)
         params = optax.apply_updates(state.params, change)
         teacher = self._next_teacher(state.teacher, params)
-        made = dataclasses.replace(state, params=params, optimiser=optimiser, teacher=teacher)
-        made = dataclasses.replace(made, statistics=gathered.statistics)
+        made = dataclasses.replace(
+            state,
+            params=params,
+            statistics=gathered.statistics,
+            optimiser=optimiser,
+            teacher=teacher,
+        )
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), made, state)
         loss = combine(gathered.sums, weights)
         report = Report(loss=loss, logged=gathered.logged, gradient_norm=norm, finite=finite)

@@ -144,9 +144,22 @@ def test_seeds_that_another_machine_published_stay(grid, tmp_path):
     found = [(each.variant, each.seed) for each in results.evaluations]
     assert found == [(variant, seed) for variant in GOOD for seed in (0, 2, 3)]
     assert set(read_archive(to / ARCHIVE)) == {each.log for each in results.evaluations}
+    assert len({run.run for run in results.runs}) == len(results.runs) == 9
     declared = [run for run in runs if run.seed != 3]
     publish(ablation, declared, tmp_path / "results", "simuljax ablate question.py")
     assert {each.seed for each in read_results(to).evaluations} == {0, 2}
+    moved = dataclasses.replace(ablation, table=("plain", "better"), curves={"plain": ("same",)})
+    for run in runs:
+        shutil.rmtree(run.experiment.run / "eval", ignore_errors=True)  # begun, not evaluated
+        if run.variant == "plain":
+            pretend(run, 1)
+    publish(moved, runs, tmp_path / "results", "simuljax ablate question.py")
+    results = read_results(to)
+    assert {(e.variant, e.seed) for e in results.evaluations if e.variant != "plain"} == {
+        ("better", 0),
+        ("better", 2),
+    }
+    assert len({run.run for run in results.runs}) == len(results.runs)
 
 
 def test_what_was_not_run_is_listed_and_leaves_claims_untested(grid):

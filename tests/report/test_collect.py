@@ -121,14 +121,14 @@ def test_every_policy_of_a_run_is_a_system(tmp_path):
     evaluation(run, "waits", policy="wait-k", units="ctc", k=3, **careful)
     evaluation(run, "steps", policy="fixed-steps", first_ms=900, step_ms=200, tokens=2)
     evaluation(run, "attends", policy="ed-att", last_frames=4, alpha=0.25)
-    evaluation(run, "patient", policy="/my/own_policy.py:Patient", share=0.3)
+    evaluation(run, "patient", policy="/home/my/own_policy.py:Patient", share=0.3)
     evaluation(run, "cascade", policy="align-att", last_frames=6, then="runs/mt", then_k=5)
     assert {(each.system, each.setting) for each in gather([run])} == {
         ("conformer", ""),
         ("conformer (wait-k ctc, force finish)", "k=3"),
         ("conformer (fixed-steps)", "after 900 ms, steps of 200 ms, N=2"),
         ("conformer (ed-att)", "f=4, alpha=0.25"),
-        ("conformer (own_policy.py:Patient)", "share 0.3"),
+        ("conformer (my/own_policy.py:Patient)", "share 0.3"),
         ("conformer (align-att, then mt)", "k=5, f=6"),
     }
     other = tmp_path / "other"
