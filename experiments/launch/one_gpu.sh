@@ -4,14 +4,14 @@
 #     experiments/launch/one_gpu.sh TEXT experiments/zaidi2022/table_3.py experiments/zaidi2022/dar.py
 #
 # TEXT holds Multi30k as its authors call it: train, val, test_2016_flickr, test_2017_flickr,
-# test_2017_mscoco and test_2018_flickr, each .en and .de. The names matter: they choose the voices,
-# and with the contents of the corpus the addresses of the runs.
+# test_2017_mscoco and test_2018_flickr, each .en and .de. The names matter: they choose the voices
+# and, with the contents of the corpus, the hashes in the names of the runs.
 #
-# Grids beside each other take each other's time: one that looks at the clock is given alone.
+# Grids beside each other slow each other down: start a grid that measures time alone.
 #
 # WORKERS (6) are the processes of each grid, TOGETHER (4) the runs to a process. CUDA MPS lets
-# processes compute side by side, where it is installed; without it they take turns. What is killed
-# goes on when it is started again.
+# processes compute side by side, where it is installed; without it they take turns. After an
+# interruption start the same command again: it resumes.
 
 set -eu
 text=${1:?usage: $0 TEXT GRID.py ...}
