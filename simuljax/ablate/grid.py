@@ -237,6 +237,17 @@ def plan(grid: Grid, wanted: Collection[str] | None = None) -> list[Planned]:
     return list(planned.values())
 
 
+def missing(grid: Grid) -> dict[str, str]:
+    """Return the variants whose runs have no name yet, with what is missing: it is part of that."""
+    found = {}
+    for variant in grid.seeded:
+        try:
+            _plan(grid, variant, grid.seeds[0], {})
+        except MissingError as error:
+            found[variant] = str(error)
+    return found
+
+
 def _plan(grid: Grid, variant: str, seed: int, planned: dict[str, Planned]) -> Planned:
     """Plan the run of a variant after those it starts from."""
     experiment, own = grid.variants[variant], seed if variant in grid.seeded else None
@@ -287,17 +298,21 @@ def select(
     seeds: Sequence[int] = (),
     only: Sequence[str] = (),
     publish: bool = False,
+    listing: bool = False,
 ) -> tuple[list[Planned], list[Planned]]:
     """Return the runs of the grid and the part of them to work on; by default all.
 
     A part has the runs of some variants (patterns) and seeds with those they start from, or `only`
-    the runs of these names. Corpora of other variants may be missing, but not when it publishes.
+    the runs of these names. Corpora of other variants may be missing, but not when it publishes;
+    all may where runs are only listed.
     """
     wanted = None
     if only and not publish:
         wanted = {v for v in grid.variants if any(name.startswith(f"{v}-") for name in only)}
     elif variants and not publish:
         wanted = {v for each in variants for v in fnmatch.filter(grid.variants, each)}
+    elif listing:
+        wanted = set()
     runs = plan(grid, wanted)
     by_name = {run.name: run for run in runs}
     known = [*dict.fromkeys(run.variant for run in runs)]

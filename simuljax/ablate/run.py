@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from data_pipelines.dataset import check_used_data
 from simuljax.ablate import launchers
-from simuljax.ablate.grid import FAILED, Grid, Planned, Stage
+from simuljax.ablate.grid import FAILED, Grid, Planned, Stage, missing
 from simuljax.ablate.launchers import Jobs, Process
 from simuljax.ablate.scheduler import Program, Task, next_tasks, to_compile
 from simuljax.ablate.summary import publish, write_summary
@@ -95,7 +95,10 @@ def ablate(
 ) -> None:
     """Work on a part of a grid, or list it; the summary covers every result there is."""
     if options.list:
-        print("\n".join(f"{run.state:8} {run.name}" for run in part))
+        lacking = {} if options.variants else missing(grid)
+        lines = [f"{run.state:8} {run.name}" for run in part]
+        lines += [f"{'no data':8} {variant}" for variant in lacking]
+        print("\n".join([*lines, *dict.fromkeys(lacking.values())]))
         return
     if options.only:
         work(part, grid, options.stage)

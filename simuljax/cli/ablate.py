@@ -20,6 +20,7 @@ def ablate_command(ablation: AblateOptions) -> Callable[[], None]:
         seeds=ablation.seeds,
         only=ablation.only,
         publish=ablation.publish,
+        listing=ablation.list,
     )
     return partial(ablate, ablation, grid, runs, part)
 

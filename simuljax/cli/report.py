@@ -97,8 +97,9 @@ def audio_of(evaluated: Evaluated, index: int) -> UtteranceAudio | None:
     if corpus is None:
         return None
     split = corpus[evaluated.config["split"]]
-    (stored,) = split.source.__getitems__([index])
-    return UtteranceAudio(samples=stored["audio"], transcript=split.table.transcript[index])
+    return UtteranceAudio(
+        samples=split.source[index]["audio"], transcript=split.table.transcript[index]
+    )
 
 
 def parameters_of(run: Path) -> int | None:

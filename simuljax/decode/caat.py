@@ -193,10 +193,8 @@ class Search:
 def init_search(model: JointModel, batch: int, room: int, decoding: Decoding) -> Search:
     """Return a search that has read nothing, with room for so many tokens."""
     size = decoding.blocks.inside
-    zeros, past = (
-        jnp.zeros((batch, size, room), jnp.int32),
-        init_past(model.config, batch * size, room),
-    )
+    zeros = jnp.zeros((batch, size, room), jnp.int32)
+    past = init_past(model.config, batch * size, room)
     past = jax.tree.map(lambda a: a.reshape(a.shape[0], batch, size, *a.shape[2:]), past)
     return Search(
         candidates=Candidates(texts=empty_beam(zeros, zeros), past=past),

@@ -68,7 +68,7 @@ class Written:
 def nothing_written(batch: int, room: int) -> Written:
     """Return room for so many tokens."""
     empty = jnp.zeros((batch, room), jnp.int32)
-    return Written(tokens=empty, lengths=empty[:, :0].sum(1), reach=empty, delays=empty)
+    return Written(tokens=empty, lengths=jnp.zeros(batch, jnp.int32), reach=empty, delays=empty)
 
 
 @flax.struct.dataclass

@@ -243,7 +243,7 @@ class _Attention(Policy):
 
 @dataclass(frozen=True, kw_only=True)
 class AlignAtt(_Attention):
-    """Read if the state that the next token attends to most is one of the last `frames`."""
+    """Read if the next token attends most to one of the last `frames` states (`--last-frames`)."""
 
     name: ClassVar[str] = "alignatt"
 
@@ -256,7 +256,7 @@ class AlignAtt(_Attention):
 
 @dataclass(frozen=True, kw_only=True)
 class EDAtt(_Attention):
-    """Read if the attention of the next token on the last `frames` states adds up to `alpha`."""
+    """Read if the attention on the last `frames` states (`--last-frames`) adds up to `alpha`."""
 
     name: ClassVar[str] = "edatt"
     alpha: float = setting(help="Attention from which to wait, say 0.1.", label="a{:g}", above=0)

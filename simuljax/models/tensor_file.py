@@ -64,8 +64,8 @@ LARGE = 2**18
 class WeightsError(SimuljaxError):
     """A file cannot be used as weights: which, at which byte, and what is wrong."""
 
-    def __init__(self, path: Path, byte: int, problem: str):
-        super().__init__(f"{path}, byte {byte}: {problem}")
+    def __init__(self, path: Path, byte: int | None, problem: str):
+        super().__init__(f"{path}{'' if byte is None else f', byte {byte}'}: {problem}")
         self.path = path
         self.byte = byte
 
@@ -218,12 +218,12 @@ def read_params(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Return the parts of a state, in float32, and the updates they come from."""
     tensors, told = read_tensors(path)
     if digest(tensors, str(told.get("steps"))) != told.get("sha256"):
-        raise WeightsError(path, 0, "damaged or of another tool: the digest is wrong")
+        raise WeightsError(path, None, "damaged or of another tool: the digest is wrong")
     try:
         wide = {name: jnp.asarray(t, jnp.float32) for name, t in dequantise(tensors).items()}
         return traverse_util.unflatten_dict(wide, sep="/"), tuple(parse_json(told["steps"]))
     except (ValueError, TypeError, KeyError) as error:
-        raise WeightsError(path, 0, f"not written by simuljax export: {error}") from error
+        raise WeightsError(path, None, f"not written by simuljax export: {error}") from error
 
 
 def read_torch(path: Path, entry: str) -> tuple[Tensors, list[str]]:

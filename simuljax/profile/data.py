@@ -18,7 +18,7 @@ from data_pipelines.plan import make_plan
 from data_pipelines.prepare import Preparation, prepare
 from simuljax.audio import RATE, Features, extract
 from simuljax.config.experiment import Budget
-from simuljax.profile.measure import environment, measure
+from simuljax.profile.measure import check_positive, environment, measure
 from simuljax.text import VocabularyConfig, learn
 
 # Forward and backward through 12 layers of width 512 and 2048 at one state in four frames: the work
@@ -40,6 +40,7 @@ class DataProfile:
     """Threads that read ahead."""
 
     def __post_init__(self) -> None:
+        check_positive(self)
         if self.corpus is not None:
             open_corpus(self.corpus)
 

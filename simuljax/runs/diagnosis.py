@@ -26,6 +26,7 @@ from simuljax.models.joint import JointModel
 from simuljax.ops import expected_alignment
 from simuljax.runs.split import RunSplit, open_examples
 from simuljax.serve.run_translator import RunTranslator
+from simuljax.text import Words
 from simuljax.train.forward import branches, draw_k
 from simuljax.train.run import load_checkpoint, open_run
 
@@ -61,7 +62,7 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
     objective = run.config.training.objective
     where = functools.partial(_where_heads_read, JointModel(run.model), objective)
     seen = [
-        jax.device_get(where(translator.variables, run.front_end, batch))
+        jax.device_get(where(translator.variables, run.front_end, translator.words, batch))
         for _, batch in split.batches(set())
     ]
     heads = run.model.width.heads
@@ -73,11 +74,16 @@ def diagnose(chosen: Evaluation) -> Diagnosis:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _where_heads_read(
-    model: JointModel, objective: Objective, variables: Any, front_end: FeatureRecord, batch: Batch
+    model: JointModel,
+    objective: Objective,
+    variables: Any,
+    front_end: FeatureRecord,
+    words: Words,
+    batch: Batch,
 ) -> dict[str, jax.Array]:
     """Return where the branches of a batch read, and what DAR and the alignment do with it."""
     bound = model.bind(variables)
-    speech, text = branches(bound, batch, front_end, objective, draw_k(model, None))
+    speech, text = branches(bound, batch, front_end, objective, draw_k(model, None), words=words)
     assert speech is not None
     found = {
         "delays": speech.delays,

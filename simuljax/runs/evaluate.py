@@ -164,8 +164,7 @@ class Models:
 
     def __init__(self) -> None:
         self.open = functools.cache(open_run)
-        load_both = functools.lru_cache(maxsize=2)  # of a cascade
-        self.load = load_both(functools.partial(_load, self.open))
+        self.load = functools.lru_cache(maxsize=2)(functools.partial(_load, self.open))  # a cascade
         self.check = functools.cache(functools.partial(_check, self.open))
 
 

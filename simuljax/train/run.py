@@ -71,10 +71,8 @@ def open_run(directory: Path | str) -> Run:
     """Read all but the parameters; check that the files belong together."""
     directory = Path(directory)
     if not (directory / CONFIG_FILE).exists():
-        raise RunError(
-            f"{directory} is no run (there is no {CONFIG_FILE}): give the directory that "
-            "`simuljax train` wrote"
-        )
+        lacks = f"is no run (there is no {CONFIG_FILE})" if directory.exists() else "does not exist"
+        raise RunError(f"{directory} {lacks}: give the directory that `simuljax train` wrote")
     try:
         config = read_experiment(directory)
     except ConfigError as error:

@@ -114,6 +114,10 @@ GRID = replace(GRID, variants={**GRID.variants, GRID.baseline: lost})
         with pytest.raises(SystemExit):
             cli.main(["ablate", str(file), *args])
         assert "lost/corpus" in capsys.readouterr().err
+    cli.main(["ablate", str(file), "--list"])
+    *runs, no_data, why = capsys.readouterr().out.splitlines()
+    assert {*names} <= {line.split()[1].rsplit("-", 1)[0] for line in runs}
+    assert no_data.endswith(" one") and "lost/corpus" in why
     ablation = load_grid(file)
     (table,) = missing_table(ablation, plan(ablation, {"other"}))
     assert table.rows[0][:2] == ("one", "0, 1")

@@ -1,13 +1,27 @@
 """What is said about heads is what was put there."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from simuljax.config.fields import from_json, read_json, write_json
 from simuljax.losses import Branch
+from simuljax.models.parameters import initialise
+from simuljax.nn.layers import STATISTICS
 from simuljax.runs.alignment import hard_decisions
-from simuljax.runs.diagnosis import FILE, Diagnosis, correlations, mass_lost, summarise
+from simuljax.runs.diagnosis import (
+    FILE,
+    Diagnosis,
+    _where_heads_read,
+    correlations,
+    mass_lost,
+    summarise,
+)
+from tests.train import small
+from tests.train.test_word_masks import WORDS, waiting
 
 
 def seen(delays: np.ndarray, text: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -96,3 +110,15 @@ def test_hard_decisions(mean):
             while stands < 8 and energy[head, target, stands] < 0:
                 stands += 1
             assert found[head, target] == stands
+
+
+def test_a_model_that_counts_words_is_diagnosed():
+    model = waiting(2)
+    params, statistics = jax.eval_shape(lambda: initialise(model, jax.random.key(0)))
+    variables = {"params": params, STATISTICS: statistics}
+    where = functools.partial(_where_heads_read, model, small.objective())
+    found = jax.eval_shape(where, variables, small.HEARD, WORDS, small.batch())
+    assert {name: found[name].shape[0] for name in ("delays", "states")} == {
+        "delays": 4,
+        "states": 4,
+    }

@@ -74,7 +74,6 @@ def test_a_policy_of_ones_own(weights, corpus):
         ({"corpus": None}, "--corpus"),
         ({"policy": "wait-k", "k": 3, "units": "ctc"}, "CTC"),
         ({"policy": "edatt", "alpha": 0.1}, "edatt"),
-        ({"policy": "wait-k", "k": 3}, "wait-k counts words"),
         ({"language": "xx"}, "xx"),
     ],
 )

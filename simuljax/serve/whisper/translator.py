@@ -20,7 +20,7 @@ from simuljax.audio import RATE
 from simuljax.audio.filterbank import SHIFT
 from simuljax.config.decoding import Beam
 from simuljax.config.fields import ConfigError
-from simuljax.decode.policies import EDAtt, FixedSteps, PolicyError, WaitK
+from simuljax.decode.policies import EDAtt, PolicyError
 from simuljax.errors import unknown
 from simuljax.models.whisper import Context, Decoded, Decoding, Tokenizer, Whisper
 from simuljax.models.whisper.decoding import decode, encode_audio
@@ -149,11 +149,6 @@ def check_settings(model: Whisper, settings: WhisperStreaming) -> None:
             raise ConfigError(str(error)) from None
     if "units" in policy.needs:
         raise PolicyError(f"{policy.name} with units='ctc' needs a CTC head; Whisper has none")
-    if isinstance(policy, WaitK | FixedSteps):
-        raise PolicyError(
-            f"{policy.name} counts words against the sound, and Whisper writes whole windows; use "
-            "--policy alignatt, local-agreement or consensus"
-        )
     chosen = [n for n in ("layer", "heads") if getattr(policy, n, None) not in (None, "mean")]
     if isinstance(policy, EDAtt) or chosen:
         raise PolicyError(
