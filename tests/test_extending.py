@@ -194,3 +194,9 @@ def test_the_files_of_a_new_corpus_declare_experiments_and_a_grid():
     trained = {n: each for n, each in grid.variants.items() if isinstance(each, Experiment)}
     weights = {name: each.training.objective.weight("kd") for name, each in trained.items()}
     assert weights == {"none": 0.0, "kd": pytest.approx(0.2)}
+    grid = load_grid(documented("dar_latency.py", "ablations", 40))
+    assert list(grid.curves) == list(grid.table) and all(len(v) == 2 for v in grid.curves.values())
+    late = grid.variants["dar0.01_lambda0.1"]
+    assert isinstance(late, Experiment)
+    assert late.init_from[0].run == grid.variants["dar0.01"].run
+    assert late.training.objective.weight("mt_latency") == pytest.approx(0.1)

@@ -56,7 +56,7 @@ class AblateOptions:
     grid: str | None = None
     """Name of the grid, if the file defines several in GRIDS."""
     workers: int = 1
-    """Runs at a time on this machine; they share its devices."""
+    """Runs at a time: processes that share this machine's devices, or jobs with --engine."""
     together: int = 1
     """Runs per process, if they differ only in seeds and loss weights."""
     variants: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ class Evaluation(Decoding):
     )
     branch: Branch = setting("speech", help="Branch of the model.")
     mode: Mode = setting(
-        "streamed", help="live plays one utterance after the other to a stream and notes the clock."
+        "streamed", help="live: one utterance at a time, in real time, with the computing time."
     )
     checkpoint: Literal["best", "last", "averaged"] = setting(
         "best", help="Which checkpoint.", label="{}"
@@ -53,7 +53,7 @@ class Evaluation(Decoding):
         label="{}",
     )
     language: str | None = setting(
-        None, help="Language that a Whisper model hears; by default it guesses.", label="{}"
+        None, help="Spoken language, for a Whisper model; by default it is detected.", label="{}"
     )
     audio: Literal["own", "other"] = setting(
         "own",

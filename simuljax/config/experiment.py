@@ -58,7 +58,9 @@ class Budget(Checked):
     alone when the number of devices changes: a resumed run then sees the very same batches.
     """
 
-    frames: int = setting(40_000, help="Frames of 10 ms; text-only batches ignore it.", low=1)
+    frames: int = setting(
+        40_000, help="Frames of 10 ms over all devices; text-only batches ignore it.", low=1
+    )
     tokens: int = setting(40_000, help="Tokens of the longer text side.", low=1)
     row_multiple: int = setting(8, help="Divisor of the number of rows.", low=1)
     shapes: int = setting(8, help="Static shapes; each one compiles once.", low=1)

@@ -47,7 +47,9 @@ class Term:
     name: str = setting(help="Name in logs and metrics.")
     function: str | Callable[..., Any] = setting("", help="Built-in term or file.py:function.")
     weight: float = setting(1.0, help="Factor of the term; 0: not computed, or only watched.")
-    start: Start = setting(0, help="First update that it counts in, or convergence.", low=0)
+    start: Start = setting(
+        0, help="First update that it counts in; convergence: once dev stops improving.", low=0
+    )
     ramp: int = setting(0, help="Updates in which the weight grows linearly from 0.", low=0)
     watch: bool = setting(False, help="Compute and log it even where its weight is 0.")
     options: Mapping[str, Option] = setting(FrozenDict(), help="Keyword arguments of the function.")

@@ -56,7 +56,7 @@ class DecodeProfile:
 
     preset: Literal["dar", "small", "tiny"] = "dar"
     model: Path | None = None
-    """A run or a Whisper file in place of a preset: its live streams are timed."""
+    """A run or a Whisper file in place of a preset: its live streams (--live) are timed."""
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     unroll: bool = True
     """Unroll the loop over layers: longer to compile, faster."""

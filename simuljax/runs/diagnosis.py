@@ -43,8 +43,7 @@ class Diagnosis:
     head_spread_ms: float | None  # between the first and the last head to be ready for a target
     speech_text_correlation: float | None  # of where speech and text read, mean over heads
     matching_perplexity: float | None  # of DAR's softmax over speech, mean over layers
-    # of speech that it chooses from: the perplexity of nothing matched
-    columns: float | None
+    columns: float | None  # that it chooses from: decision points times matched heads
     mass_lost: float | None = None  # of a target's probability, by the alignment of training
 
 

@@ -4,8 +4,8 @@ translator = simuljax.load("en-de")  # or "runs/dar", or "ggml-tiny.bin"
 print(translator.translate("talk.wav"))
 
 stream = translator.stream()
-for samples in microphone:
-    for word in stream.push(samples):
+for start in range(0, len(samples), 8_000):  # of a recording at 16 kHz
+    for word in stream.push(samples[start : start + 8_000]):
         print(word.text, word.delay_ms)
 print(stream.finish())
 """
