@@ -80,11 +80,11 @@ def translate_command(
     if model is None or (live.audio is None and not live.mic and not _is_model(model)):
         live = live if model is None else replace(live, audio=str(model))
         model = Path(DEFAULT)
+    check_source(live)
     parts = parts_of(model)
     for part in parts:
         if not part.exists():
             raise LiveError(f"there is no model {part}")
-    check_source(live)
     if run.offline and live.is_live:
         raise LiveError("--offline translates a whole file: give a sound file")
     if run.offline:
