@@ -102,7 +102,7 @@ def test_a_word_that_nothing_completes_is_known_at_the_end(chosen):
 def test_what_is_no_cascade_is_refused(chosen):
     with pytest.raises(RunError, match="mt was trained to translate, not to transcribe"):
         evaluate(dataclasses.replace(chosen, run=chosen.then, then=chosen.run))
-    with pytest.raises(RunError, match="is no run"):
+    with pytest.raises(RunError, match="no does not exist"):
         evaluate(dataclasses.replace(chosen, then=chosen.run / "no"))
 
 
