@@ -95,7 +95,7 @@ def ablate(
 ) -> None:
     """Work on a part of a grid, or list it; the summary covers every result there is."""
     if options.list:
-        lacking = {} if options.variants else missing(grid)
+        lacking = {} if options.variants or options.only else missing(grid)
         lines = [f"{run.state:8} {run.name}" for run in part]
         lines += [f"{'no data':8} {variant}" for variant in lacking]
         print("\n".join([*lines, *dict.fromkeys(lacking.values())]))

@@ -162,8 +162,9 @@ def whisper_command(
     allowed |= {"checkpoint"} if then else set() if run.policy else {"threshold"}
     allowed |= set() if run.policy is None else {*options_of(type(run.policy))}
     reason = f"is for trained runs; {first} is a Whisper model"
-    lag = "; the lag of its translator is --then-k" if then and "k" in given_options(run) else ""
-    _refuse(reason + lag, run, allowed=allowed)
+    if then and "k" not in allowed and "k" in given_options(run):
+        raise LiveError(f"--k {reason}; the lag of its translator is --then-k")
+    _refuse(reason, run, allowed=allowed)
     if run.policy is not None and run.policy.beam > 1:
         raise LiveError(f"--beam {reason}")
     if then:

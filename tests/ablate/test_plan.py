@@ -108,6 +108,7 @@ GRID = replace(GRID, variants={**GRID.variants, GRID.baseline: lost})
     found = listed(capsys)
     assert sorted(name.rsplit("-", 1)[0] for name in found) == names
     cli.main(["ablate", str(file), "--only", found[-1], "--list"])
+    assert listed(capsys) == found[-1:]
     cli.main(["ablate", str(file), "--variants", "donor", "--list"])
     capsys.readouterr()
     for args in ([], ["--variants", "o*"], ["--seeds", "0"], ["--variants", "other", "--publish"]):

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -281,10 +282,12 @@ def test_a_run_shows_its_losses_and_its_header(tmp_path):
         assert fact in text, fact
 
 
-def test_one_more_term_changes_no_other(tmp_path):
-    objective = Objective(
-        terms=(*Objective().terms, Term(name="again", function="quantity", weight=0.1))
-    )
+def test_terms_are_shown_by_what_differs(tmp_path):
+    usual = {term.name: term for term in Objective().terms} | {
+        "again": Term(name="again", function="quantity", weight=0.1)
+    }
+    usual["kd"] = replace(usual["kd"], weight=1.0)  # the default of a term, not of this one
+    objective = Objective(terms=tuple(t for name, t in usual.items() if name != "dar"))
     training = Training(updates=5, objective=objective)
     write_json(
         tmp_path / "config.json",
@@ -302,6 +305,8 @@ def test_one_more_term_changes_no_other(tmp_path):
         f"{again}.name": "again",
         f"{again}.function": "quantity",
         f"{again}.weight": "0.1",
+        "training.objective.terms.kd.weight": "1",
+        "training.objective.terms.dar": "left out",
     }
 
 

@@ -52,11 +52,19 @@ def test_a_sweep_over_a_policys_number(weights, corpus, capsys):
     assert all(folder.name in shown for folder in folders) and "curve.png" in shown
 
 
-def test_a_policy_of_ones_own(weights, corpus):
-    """A file that declares it; another share gives other delays."""
+@pytest.mark.parametrize(
+    "policies",
+    [
+        [{"policy": PATIENT, "share": share} for share in (0.01, 1.0)],
+        [{"policy": "wait-k", "k": k} for k in (0, 1000)],
+    ],
+    ids=["one's own", "wait-k"],
+)
+def test_a_policy_decides_when_words_come(weights, corpus, policies):
+    """The first of two is early, the second waits for the end."""
     early = []
-    for share in (0.01, 1.0):
-        chosen = Evaluation.of(run=weights, corpus=corpus, policy=PATIENT, share=share, **ENGLISH)
+    for policy in policies:
+        chosen = Evaluation.of(run=weights, corpus=corpus, **policy, **ENGLISH)
         assert from_options(Evaluation, to_options(chosen)) == chosen
         evaluate(chosen)
         records = read_records(chosen.folder)
@@ -74,6 +82,10 @@ def test_a_policy_of_ones_own(weights, corpus):
         ({"corpus": None}, "--corpus"),
         ({"policy": "wait-k", "k": 3, "units": "ctc"}, "CTC"),
         ({"policy": "edatt", "alpha": 0.1}, "edatt"),
+        (
+            {"policy": "fixed-steps", "first_ms": 900, "step_ms": 280, "tokens": 2},
+            "READs of its own",
+        ),
         ({"language": "xx"}, "xx"),
     ],
 )

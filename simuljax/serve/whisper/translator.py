@@ -149,6 +149,11 @@ def check_settings(model: Whisper, settings: WhisperStreaming) -> None:
             raise ConfigError(str(error)) from None
     if "units" in policy.needs:
         raise PolicyError(f"{policy.name} with units='ctc' needs a CTC head; Whisper has none")
+    if policy.first_read_ms is not None:
+        raise PolicyError(
+            f"{policy.name} has READs of its own; those of a Whisper model are as far apart as its "
+            "hypotheses (read_ms, or --window of translate). Use --policy wait-k or alignatt"
+        )
     chosen = [n for n in ("layer", "heads") if getattr(policy, n, None) not in (None, "mean")]
     if isinstance(policy, EDAtt) or chosen:
         raise PolicyError(
