@@ -83,7 +83,9 @@ def variants(recipe: Recipe) -> Mapping[str, Experiment]:
 
 def at_lambda(base: Experiment, second: Training, weight: float) -> Experiment:
     """Train an experiment further with a latency weight, by the schedule of the second phase."""
-    weighted = base.training.objective.with_weights(st_latency=weight, mt_latency=weight)
+    objective = base.training.objective
+    on_text = weight if objective.needs("text") else 0.0
+    weighted = objective.with_weights(st_latency=weight, mt_latency=on_text)
     terms = tuple(replace(term, start=0) for term in weighted.terms)
     return replace(
         base,

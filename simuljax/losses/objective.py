@@ -186,7 +186,9 @@ class JointObjective(Checked):
         "metric_then_heads", help="Reduction over heads.", choices=GATHERS
     )
     latency_clip: bool = setting(True, help="Clip the metric at 0.")
-    latency_on_text: bool = setting(True, help="Count the latency of the text branch too.")
+    latency_on_text: bool = setting(
+        True, help="Count the latency of the text branch too, if another loss uses it."
+    )
     cross_attentive_direction: str = setting("paper", help="Who teaches.", choices=DIRECTIONS)
     decision_temperature: float = setting(1.0, help="Temperature of DAR's matching.", above=0)
     decision_across_heads: bool = setting(True, help="Match columns of all heads in DAR.")
@@ -209,7 +211,13 @@ class JointObjective(Checked):
         names = ("teacher", "decay", "columns", "bias", "divisor", "temperature", "across_heads")
         dar = {name: getattr(self, f"decision_{name}") for name in names}
         car = {"direction": self.cross_attentive_direction}
-        text = float(self.latency_on_text)
+        using = (
+            self.translation,
+            self.distillation,
+            self.cross_attentive,
+            self.decision_attentive,
+        )
+        text = float(self.latency_on_text and any(using))  # alone it would only disturb the decoder
 
         def late(name: str, weight: float, **options: Option) -> Term:
             return Term(name=name, weight=weight, start=latency_after, watch=True, options=options)

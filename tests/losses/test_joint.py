@@ -217,6 +217,14 @@ def test_names_differ_and_options_exist():
         Objective().with_weights(latency=0.1)
 
 
+def test_latency_alone_does_not_ask_for_the_text_branch():
+    speech_only = {"translation": 0.0, "distillation": 0.0, "cross_attentive": 0.0}
+    late = {"latency": 0.1, "variance": 0.1}
+    for dar, needed in ((0.0, False), (0.01, True)):
+        joint = JointObjective(**speech_only, **late, decision_attentive=dar)
+        assert Objective(terms=joint.terms()).needs("text") is needed
+
+
 def test_json_and_differences():
     one = Objective(terms=JointObjective().terms(latency_after="convergence"))
     assert from_json(Objective, to_json(one)) == one
