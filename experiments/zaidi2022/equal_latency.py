@@ -1,6 +1,6 @@
 """Compare DAR with KD and with CAR at equal latency, seed by seed: G4 of PROGRAMME.md.
 
-    python -m experiments.zaidi2022.equal_latency [--grid zaidi2022-text-rich-curves]
+    python -m experiments.zaidi2022.equal_latency
 
 Each point of DAR at lambda > 0 is compared with the straight line between two points of the other
 variant that are both within 300 ms: nothing is interpolated over gaps. A seed counts with its mean
@@ -14,23 +14,22 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import tyro
 from scipy import stats
 
 from simuljax.eval.curves import Point, quality_at
 from simuljax.report.results import PublishedEvaluation, read_results
 
-RESULTS = Path("experiments/results")
+RESULTS = Path("experiments/results/zaidi2022-text-rich-curves")
 NEAR_MS = 300.0
 OTHERS = ("car", "kd")
 
 Curves = dict[tuple[str, int], dict[str, PublishedEvaluation]]  # by variant and seed, by setting
 
 
-def read(grid: str) -> Curves:
+def read() -> Curves:
     """Return the evaluations at lambda > 0."""
     found: Curves = {}
-    for each in read_results(RESULTS / grid).evaluations:
+    for each in read_results(RESULTS).evaluations:
         setting = each.setting.split("/")[0]
         if setting.startswith("lambda_") and each.seed is not None:
             found.setdefault((each.variant, each.seed), {})[setting[7:]] = each
@@ -69,9 +68,9 @@ def listed(found: Iterable[tuple[float, float]]) -> str:
     return ", ".join(f"{value:+.2f} at {al:.0f} ms" for al, value in sorted(found)) or "none"
 
 
-def main(grid: str = "zaidi2022-text-rich-curves") -> None:
+def main() -> None:
     """Print the comparisons."""
-    curves = read(grid)
+    curves = read()
     seeds = sorted({seed for _, seed in curves})
     for other in OTHERS:
         means = []
@@ -102,4 +101,4 @@ def main(grid: str = "zaidi2022-text-rich-curves") -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    main()

@@ -27,7 +27,7 @@ FORMS = {
 POINTS = 5  # of source read that the gate allows beyond KD
 LAMBDAS = {"": 0.0} | {f"lambda_{weight:g}": weight for weight in (0.01, 0.03, 0.1, 0.2)}
 KD, CAR = ("KD", BLUE, "o", (7, -9)), ("KD + CAR", "#009e73", "^", (-6, 5))
-DAR = ("KD + CAR + DAR (flow)", ORANGE, "s", (9, -2))
+DAR = ("KD + CAR + DAR (flow)", ORANGE, "s", (5, -12))
 
 
 def dar_forms(to: Path) -> Path:
