@@ -15,7 +15,7 @@ from simuljax.report.figures import BLUE, GREY, ORANGE, new_figure, save_figure
 from simuljax.report.results import read_results
 
 RESULTS = Path("experiments/results")
-Arm = tuple[str, str, str, tuple[int, int]]  # label, colour, marker, place of the numbers
+Arm = tuple[str, str, str]  # label, colour, marker
 FORMS = {
     "kd": ("KD, no DAR", GREY, "-"),
     "stop": ("stop (paper)", ORANGE, "-"),
@@ -26,8 +26,8 @@ FORMS = {
 }
 POINTS = 5  # of source read that the gate allows beyond KD
 LAMBDAS = {"": 0.0} | {f"lambda_{weight:g}": weight for weight in (0.01, 0.03, 0.1, 0.2)}
-KD, CAR = ("KD", BLUE, "o", (7, -9)), ("KD + CAR", "#009e73", "^", (-6, 5))
-DAR = ("KD + CAR + DAR (flow)", ORANGE, "s", (5, -12))
+KD, CAR = ("KD", BLUE, "o"), ("KD + CAR", "#009e73", "^")
+DAR = ("KD + CAR + DAR (flow)", ORANGE, "s")
 
 
 def dar_forms(to: Path) -> Path:
@@ -35,10 +35,11 @@ def dar_forms(to: Path) -> Path:
     figure = new_figure(10.5, 3.9)
     left, right = figure.subplots(1, 2)
     ends = []
-    for run in read_results(RESULTS / "zaidi2022-dar_forms").runs:
-        valid = run.curves.get("valid", {})
-        if run.variant not in FORMS or "dar_paper" not in valid:
-            continue
+    runs = [
+        run for run in read_results(RESULTS / "zaidi2022-dar_forms").runs if run.variant in FORMS
+    ]
+    for run in sorted(runs, key=lambda run: list(FORMS).index(run.variant)):
+        valid = run.curves["valid"]
         name, colour, style = FORMS[run.variant]
         look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3.5}
         read = [100 * (share or 0) for share in valid["st_read"]]
@@ -48,16 +49,16 @@ def dar_forms(to: Path) -> Path:
             ends.append(read[-1])
     gate = sum(ends) / len(ends) + POINTS
     right.axhline(gate, color=GREY, linestyle="--", linewidth=1, label="gate: end below")
-    left.set(xlabel="updates", ylabel="DAR on dev, the paper's value (log scale)", yscale="log")
+    left.set(xlabel="updates", ylabel="DAR loss on dev (log scale)", yscale="log")
     ticks = [0.5, 1, 2, 5, 10, 20]
     left.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    right.set(xlabel="updates", ylabel="source read at a target, %", ylim=(75, 100))
+    right.set(xlabel="updates", ylabel="source read when a word is written, %", ylim=(75, 100))
     right.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return save_figure(figure, to / "dar_forms.png")
 
 
 def curves(grid: str, arms: Mapping[str, Arm], path: Path) -> Path:
-    """Draw BLEU against AL, a panel for each seed; the first names lambda at each point."""
+    """Draw BLEU against AL, a panel for each seed."""
     points: dict[tuple[str, int], dict[float, tuple[float, float]]] = {}
     for each in read_results(RESULTS / grid).evaluations:
         weight = each.setting.split("/")[0] if "/" in each.setting else ""
@@ -68,21 +69,17 @@ def curves(grid: str, arms: Mapping[str, Arm], path: Path) -> Path:
     figure = new_figure(10.5, 3.9)
     panels = figure.subplots(1, len(seeds), sharex=True, sharey=True)
     for axes, seed in zip(panels, seeds, strict=True):
-        for variant, (name, colour, marker, offset) in arms.items():
+        for variant, (name, colour, marker) in arms.items():
             own = dict(sorted(points[variant, seed].items()))
             first = own.pop(0.0)  # without the epochs that have a latency weight
             axes.plot(*first, color=colour, marker=marker, fillstyle="none")
             axes.plot(*zip(*own.values(), strict=True), color=colour, marker=marker, label=name)
-            look = {"xytext": offset, "textcoords": "offset points", "color": colour, "fontsize": 8}
-            for weight, place in own.items() if seed == seeds[0] else ():
-                axes.annotate(f"{weight:g}", place, ha="left" if offset[0] > 0 else "right", **look)
-        axes.set(title=f"seed {seed}", xlabel="AL, s (log scale)", xscale="log")
-        axes.set_xticks([0.5, 1, 2, 3], ["0.5", "1", "2", "3"])
-        axes.minorticks_off()
-        axes.margins(0.12)
+        axes.set(title=f"seed {seed}", xlabel="AL, s", xlim=(0.3, None))
     panels[0].set_ylabel("BLEU")
-    keys = {"title": "numbers: lambda\nhollow: lambda 0, fewer epochs", "title_fontsize": 8}
-    panels[-1].legend(frameon=False, fontsize=8, loc="lower right", **keys)
+    weights = sorted({weight for own in points.values() for weight in own if weight}, reverse=True)
+    along = ", ".join(f"{weight:g}" for weight in weights)
+    keys = {"title": f"left to right: lambda {along}\nhollow: lambda 0, fewer epochs"}
+    panels[-1].legend(frameon=False, fontsize=8, loc="lower right", title_fontsize=8, **keys)
     return save_figure(figure, path)
 
 

@@ -218,10 +218,11 @@ def test_names_differ_and_options_exist():
 
 
 def test_latency_alone_does_not_ask_for_the_text_branch():
-    speech_only = {"translation": 0.0, "distillation": 0.0, "cross_attentive": 0.0}
-    late = {"latency": 0.1, "variance": 0.1}
+    speech_only = JointObjective(
+        translation=0.0, distillation=0.0, cross_attentive=0.0, latency=0.1, variance=0.1
+    )
     for dar, needed in ((0.0, False), (0.01, True)):
-        joint = JointObjective(**speech_only, **late, decision_attentive=dar)
+        joint = replace(speech_only, decision_attentive=dar)
         assert Objective(terms=joint.terms()).needs("text") is needed
 
 
