@@ -1,12 +1,6 @@
 """English to German for real voices: what do natural voices, rooms and Whisper's encoder add?
 
-    python -m experiments.real_speech.text deu-eng.zip --exclude TSV ... --to data/real_speech/text
-    simuljax prepare parallel-text --from data/real_speech/text/text --to data/real_speech/pairs
-    simuljax speak data/real_speech/text/speech --to data/real_speech/espeak
-    simuljax speak data/real_speech/text/speech --engine both --to data/real_speech/voices
-    simuljax prepare multi30k-speech --from SPEECH --translations TEXT --to data/multi30k-kokoro
-    simuljax speak CAPTIONS --to data/multi30k-espeak     the captions of multi30k-kokoro as test
-    simuljax prepare iwslt-nonnative --from IWSLT --to data/iwslt-nonnative
+    experiments/real_speech/corpora.sh TATOEBA.zip MULTI30K KOKORO IWSLT
     SIMULJAX_WHISPER=ggml-tiny.bin simuljax ablate experiments/real_speech/en_de.py --workers 8
 
 Variants, each from the same text translator `mt`, with the same number of updates:

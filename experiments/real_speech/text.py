@@ -11,6 +11,7 @@ test sets given by --exclude are left out. Writes:
 Sentences of the phrasebook's grammar are added to both.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import tyro
 
 from data_pipelines import phrasebook
 from data_pipelines.corpora import Tsv
+from data_pipelines.utterance import CorpusError
 
 SPOKEN = 40_000  # pairs of Tatoeba
 PHRASEBOOK_SPOKEN, PHRASEBOOK_WRITTEN = 4_000, 20_000
@@ -71,4 +73,7 @@ def main(table: tyro.conf.Positional[Path], to: Path, exclude: tuple[Path, ...] 
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    try:
+        tyro.cli(main)
+    except CorpusError as error:
+        sys.exit(f"text: {error}")

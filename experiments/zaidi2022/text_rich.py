@@ -1,6 +1,6 @@
 """G3 and G4: Zaidi et al. 2022 with little speech and much text, in many voices.
 
-    data/real_speech/{text,pairs,voices} as experiments/real_speech/en_de.py says
+    experiments/real_speech/corpora.sh TATOEBA.zip MULTI30K KOKORO IWSLT
     simuljax ablate experiments/zaidi2022/text_rich.py --grid table_3 --workers 4 --together 4
     simuljax ablate experiments/zaidi2022/text_rich.py --grid curves --workers 4 --together 4
 

@@ -1,6 +1,6 @@
 """G5: which voices must training have, and does DAR help on others?
 
-    corpora as experiments/real_speech/en_de.py says
+    experiments/real_speech/corpora.sh TATOEBA.zip MULTI30K KOKORO IWSLT
     SIMULJAX_WHISPER=ggml-tiny.bin simuljax ablate experiments/zaidi2022/training_voices.py \
         --workers 6
 
