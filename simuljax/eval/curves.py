@@ -75,16 +75,3 @@ def quality_at(points: Sequence[Point], latency_ms: float) -> float:
         if left < latency_ms < right:
             return low + (high - low) * (latency_ms - left) / (right - left)
     return math.nan
-
-
-def hypervolume(points: Iterable[Point], *, latency_ms: float) -> float:
-    """Return the area that the points dominate up to a reference latency.
-
-    The unit is ms times quality. Nothing is interpolated, so a system gains by every point that is
-    better than all faster ones. Use the same reference for all systems of a comparison.
-    """
-    inside = [p for p in frontier(points) if p.latency_ms < latency_ms and p.quality > 0]
-    ends = [*(point.latency_ms for point in inside), latency_ms][1:]
-    return math.fsum(
-        (end - point.latency_ms) * point.quality for point, end in zip(inside, ends, strict=True)
-    )

@@ -13,7 +13,9 @@ Then
     Var(mean D) = s^2 / S + sigma_u^2
 
 with s^2 the sample variance of D over S seeds, which holds a and w, and sigma_u^2 the covariance of
-two seeds' differences when utterances are drawn anew. Degrees of freedom: Satterthwaite (1946).
+two seeds' differences when utterances are drawn anew. Seeds may agree by chance, so sigma_u^2 is at
+least what makes the sum the variance that utterances alone give the mean. Degrees of freedom:
+Satterthwaite (1946).
 
 Latency is a mean over utterances. BLEU is of the whole corpus: the bootstrap adds up the n-gram
 counts of the drawn utterances. All results are deterministic.
@@ -69,15 +71,19 @@ class Comparison:
     p_value: float  # two-sided
     n: int  # utterances compared
     adjusted: float = math.nan  # p, corrected for the other comparisons that were made
+    made: int = 1  # comparisons that p is corrected for
     error: float = math.nan  # standard error of the difference
     freedom: float = math.nan  # its degrees of freedom
     by_seed: tuple[float, ...] = ()  # the difference of every seed
 
     def detectable(self, rule: "Rule") -> float:
-        """Return the smallest true difference that the rule would find with its power."""
+        """Return the smallest true difference that the rule would find with its power.
+
+        Correction is taken at its strictest, that for the smallest p of all comparisons made.
+        """
         from scipy import stats
 
-        reach = stats.t.ppf([1 - rule.alpha / 2, rule.power], self.freedom)
+        reach = stats.t.ppf([1 - rule.alpha / self.made / 2, rule.power], self.freedom)
         return float(reach.sum()) * self.error
 
 
@@ -213,38 +219,39 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return the comparisons with `adjusted` p-values."""
     p_values = holm([each.p_value for each in comparisons])
-    return [replace(c, adjusted=p) for c, p in zip(comparisons, p_values, strict=True)]
+    made = len(p_values)
+    return [replace(c, adjusted=p, made=made) for c, p in zip(comparisons, p_values, strict=True)]
 
 
 def judge(
     comparisons: Sequence[Comparison | None], rule: Rule, published: Sequence[float | None] = ()
 ) -> list[Judgement]:
     """Judge claims by a rule; None stands for a claim whose variants were not evaluated."""
-    judged, tested, margins = [], [], []
-    for c, value in itertools.zip_longest(comparisons, published):
+    judged, tested, margins = [], {}, []
+    for i, (c, value) in enumerate(itertools.zip_longest(comparisons, published)):
         reason = f"{len(c.by_seed)} of {rule.seeds} seeds" if c else "not evaluated"
         if c is not None and c.error == 0:
             reason = "no utterance scores differently, in any seed"
         judged.append(Judgement(verdict="not testable here", comparison=c, reason=reason))
         if c is not None and len(c.by_seed) >= rule.seeds and c.error != 0:
-            tested.append((len(judged) - 1, c))
+            tested[i] = c
             margins.append((value or 0.0) if rule.margin is None else rule.margin)
     against = holm(
         [
             _p_value(c.difference.value - margin, c.error, c.freedom)
-            for (_, c), margin in zip(tested, margins, strict=True)
+            for c, margin in zip(tested.values(), margins, strict=True)
         ]
     )
-    adjusted = holm([c.p_value for _, c in tested])
-    for (i, c), margin, p, p_margin in zip(tested, margins, adjusted, against, strict=True):
-        value, found = c.difference.value, p < rule.alpha
+    found = zip(tested, corrected([*tested.values()]), margins, against, strict=True)
+    for i, c, margin, p_margin in found:
+        value, differs = c.difference.value, c.adjusted < rule.alpha
         excluded = p_margin < rule.alpha and value < margin and c.detectable(rule) < margin
         verdict: Verdict = "inconclusive"
-        if found and value > 0:
+        if differs and value > 0:
             verdict = "supported"
-        elif excluded or (found and value < 0):
+        elif excluded or (differs and value < 0):
             verdict = "contradicted"
-        judged[i] = Judgement(verdict=verdict, comparison=replace(c, adjusted=p))
+        judged[i] = Judgement(verdict=verdict, comparison=c)
     return judged
 
 
@@ -325,16 +332,17 @@ def _percentiles(value: float, samples: np.ndarray) -> Interval:
 
 def _standard_error(values: np.ndarray, samples: np.ndarray, n: int) -> tuple[float, float]:
     """Return the standard error of the mean difference and its degrees of freedom."""
-    seeds = len(values)
+    seeds, others = len(values), max(n - 1, 1)
     if seeds == 1:
-        return float(np.nanstd(samples[0], ddof=1)), n - 1
+        return float(np.nanstd(samples[0], ddof=1)), others
     of_mean = np.nanvar(samples.mean(0), ddof=1)
     of_one = np.nanvar(samples, axis=1, ddof=1).mean()
-    shared = max(0.0, float(seeds * of_mean - of_one) / (seeds - 1))  # covariance of two seeds
+    covariance = float(seeds * of_mean - of_one) / (seeds - 1)  # of two seeds
     between = float(np.var(values, ddof=1)) / seeds
+    shared = max(0.0, covariance, float(of_mean) - between)
     total = between + shared
-    parts = between**2 / (seeds - 1) + shared**2 / (n - 1)
-    return math.sqrt(total), total**2 / parts if parts else n - 1
+    parts = between**2 / (seeds - 1) + shared**2 / others
+    return math.sqrt(total), total**2 / parts if parts else others
 
 
 def _p_value(difference: float, error: float, freedom: float) -> float:

@@ -75,7 +75,7 @@ def write_published_page(folder: Path, out: Path | None = None) -> Path:
 def read_variants(
     results: Results, read: Callable[[PublishedEvaluation], Evaluated]
 ) -> list[Variant]:
-    """Return the variants of a grid's results, and what their trainings cost."""
+    """Return the variants of a grid's results."""
     order = results.grid.variants if results.grid else ()
     found: dict[str, dict[str, dict[int, Evaluated]]] = {name: {} for name in order}
     for each in results.evaluations:
@@ -83,18 +83,8 @@ def read_variants(
         own[each.seed or 0] = read(each)
     variants = []
     for name, evaluations in found.items():
-        # A run that was killed may not have written what it cost.
-        spent = [(run.spent or {}).get("training") for run in results.runs if run.variant == name]
-        joules = [each["joules"] for each in spent if each and each["joules"] is not None]
-        minutes = [each["seconds"] / 60 for each in spent if each]
         measured = {k: Measured(name=k, by_seed=seeds) for k, seeds in evaluations.items()}
-        variant = Variant(
-            name=name,
-            evaluations=measured,
-            minutes=Spread.of(minutes) if minutes else None,
-            kilojoules=Spread.of(each / 1000 for each in joules) if joules else None,
-        )
-        variants += [variant] if measured else []
+        variants += [Variant(name=name, evaluations=measured)] if measured else []
     return variants
 
 
@@ -248,7 +238,7 @@ def tables_of(
     cache: Cache,
 ) -> list[Table]:
     """Return all tables of numbers that have rows."""
-    made = [_scores_table(variants), _differences_table(grid, variants, baseline, cache)]
+    made = [_scores_table(variants, runs), _differences_table(grid, variants, baseline, cache)]
     for where in list_test_sets(variants):
         here, base = [each.on(where) for each in variants], baseline.on(where)
         made += _equal_latency_tables(here, base, grid.latency, f" on {where}" if where else "")
@@ -256,24 +246,39 @@ def tables_of(
         _text_table(variants),
         _clock_table(variants),
         _heads_table(runs),
-        _energy_table(variants),
+        _energy_table(runs),
         _serving_table(variants),
         _runs_table(variants),
     ]
     return [table for table in made if table.rows]
 
 
-def _scores_table(variants: Sequence[Variant]) -> Table:
-    """Return quality and latency of every evaluation of every variant."""
+def _scores_table(variants: Sequence[Variant], runs: Sequence[PublishedRun]) -> Table:
+    """Return quality and latency of every evaluation of every variant, and its runs' trainings."""
     rows = []
     for each in variants:
-        cost = [f"{each.minutes} min"] * bool(each.minutes)
-        cost += [f"{each.kilojoules} kJ"] * bool(each.kilojoules)
         for name, measured in each.evaluations.items():
             spreads = (str(measured.spread(metric)) for metric in METRICS)
+            own = {e.run.name for e in measured.by_seed.values() if e.run}
+            minutes, kilojoules = _costs([run for run in runs if run.run in own])
+            cost = [f"{minutes} min"] * bool(minutes) + [f"{kilojoules} kJ"] * bool(kilojoules)
             seeds = str(len(measured.by_seed))
             rows.append((each.name, name, seeds, *spreads, ", ".join(cost) or "-"))
     return make_table("scores", rows)
+
+
+def _costs(runs: Sequence[PublishedRun]) -> tuple[Spread | None, Spread | None]:
+    """Return minutes and kilojoules of trainings; a run that was killed may not have written them.
+
+    Joules are None where the device does not count them.
+    """
+    spent = [found for run in runs if (found := (run.spent or {}).get("training"))]
+    minutes = [each["seconds"] / 60 for each in spent]
+    joules = [each["joules"] for each in spent if each["joules"] is not None]
+    return (
+        Spread.of(minutes) if minutes else None,
+        Spread.of(each / 1000 for each in joules) if joules else None,
+    )
 
 
 def _differences_table(
@@ -301,10 +306,11 @@ def _equal_latency_tables(
     for each in variants:
         if found := at_equal_latency(each, baseline, latency):
             both = (_points_at(found.no_later), _points_at(found.between))
-            means.append((each.name, *both, number(found.area, 3)))
+            means.append((each.name, ", ".join(map(str, found.seeds)), *both))
         shared = sorted({*each.seeds} & {*baseline.seeds})
         for seed in shared if len(shared) > 1 else []:
-            found = at_equal_latency(each.of_seed(seed), baseline.of_seed(seed), latency)
+            alone = each.of_seeds([seed]), baseline.of_seeds([seed])
+            found = at_equal_latency(*alone, latency)
             if found and found.between:
                 seeds.append((each.name, str(seed), _points_at(found.between)))
     values = {"latency": latency, "on": on}
@@ -356,14 +362,15 @@ def _heads_table(runs: Sequence[PublishedRun]) -> Table:
     return make_table("heads", rows)
 
 
-def _energy_table(variants: Sequence[Variant]) -> Table:
+def _energy_table(runs: Sequence[PublishedRun]) -> Table:
     """Return energy and carbon of a training, where they were measured."""
     rows = []
-    for each in variants:
-        if each.kilojoules:
-            kwh = each.kilojoules.mean / 3600
+    for name in dict.fromkeys(run.variant for run in runs):
+        _, kilojoules = _costs([run for run in runs if run.variant == name])
+        if kilojoules:
+            kwh = kilojoules.mean / 3600
             grams = f"{kwh * GRAMS_PER_KWH:.0f}"
-            rows.append((each.name, f"{each.kilojoules.mean:.0f}", f"{kwh:.3f}", grams))
+            rows.append((name, f"{kilojoules.mean:.0f}", f"{kwh:.3f}", grams))
     return make_table("energy", rows, grams=GRAMS_PER_KWH)
 
 

@@ -5,8 +5,8 @@ Variants are compared with the baseline
 
     in one evaluation   both with the same settings, seeds and utterances
     at equal latency    for each point of the baseline, the best point of the variant with no higher
-                        latency (Zaidi et al. 2022, table 4); on the straight lines of both curves,
-                        where they overlap; and by the area that each curve dominates
+                        latency (Zaidi et al. 2022, table 4), and on the straight lines of both
+                        curves, where they overlap; of the seeds that all points have
 """
 
 import math
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simuljax.eval.curves import Point, frontier, hypervolume, quality_at
+from simuljax.eval.curves import Point, frontier, quality_at
 from simuljax.eval.logs import RecordError
 from simuljax.eval.significance import Cache, Comparison, are_split, compare_seeds
 from simuljax.report.collect import Evaluated, Latency, policy_of
@@ -126,19 +126,19 @@ def _deciding(evaluated: Evaluated) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A system of the grid: its evaluations by name, and what a training cost per seed."""
+    """A system of the grid: its evaluations by name."""
 
     name: str
     evaluations: Mapping[str, Measured]
-    minutes: Spread | None = None  # of training
-    kilojoules: Spread | None = None
 
     @property
     def seeds(self) -> list[int]:
         return sorted({seed for each in self.evaluations.values() for seed in each.by_seed})
 
-    def of_seed(self, seed: int) -> "Variant":
-        own = {k: e.of_seeds([seed]) for k, e in self.evaluations.items() if seed in e.by_seed}
+    def of_seeds(self, seeds: Sequence[int]) -> "Variant":
+        """Return the same with these seeds alone, without evaluations that lack one of them."""
+        items = self.evaluations.items()
+        own = {k: e.of_seeds(seeds) for k, e in items if e.by_seed.keys() >= {*seeds}}
         return Variant(name=self.name, evaluations=own)
 
     def on(self, test_set: str) -> "Variant":
@@ -230,24 +230,25 @@ class AtEqualLatency(NamedTuple):
 
     no_later: list[tuple[float, float]]  # of the variant's best point with no higher latency
     between: list[tuple[float, float]]  # on straight lines
-    area: float  # that the variant's curve dominates, over the baseline's
+    seeds: list[int]  # of which both curves are means
 
 
 def at_equal_latency(
     variant: Variant, baseline: Variant, latency: Latency
 ) -> AtEqualLatency | None:
-    """Compare two curves; None if one of them has no point."""
-    new, old = variant.curve(latency), baseline.curve(latency)
-    if not new or not old or variant.name == baseline.name:
+    """Compare two curves; None if one has no point, or if no seed has all points."""
+    points = [*variant.streamed(), *baseline.streamed()]
+    seeds = sorted(set.intersection(*({*each.by_seed} for each in points))) if points else []
+    if not seeds or variant.name == baseline.name:
+        return None
+    new, old = (each.of_seeds(seeds).curve(latency) for each in (variant, baseline))
+    if not new or not old:
         return None
     no_later = []
     for than in old:
         early = [point.quality for point in new if point.latency_ms <= than.latency_ms]
         no_later += [(than.latency_ms, max(early) - than.quality)] if early else []
-    end = max(point.latency_ms for point in [*new, *old]) + 1.0
-    areas = [hypervolume(points, latency_ms=end) for points in (new, old)]
-    area = areas[0] / areas[1] if areas[1] else math.nan
-    return AtEqualLatency(no_later, _between(frontier(new), frontier(old)), area)
+    return AtEqualLatency(no_later, _between(frontier(new), frontier(old)), seeds)
 
 
 def _between(new: Sequence[Point], old: Sequence[Point]) -> list[tuple[float, float]]:

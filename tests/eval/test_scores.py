@@ -367,17 +367,3 @@ def test_the_frontier_is_what_nothing_beats(line):
         )
         assert beaten or (point.latency_ms, point.quality) in held
     assert front == sorted(front)
-
-
-@given(some_points)
-@cheap
-def test_the_hypervolume_counts_dominated_squares(line):
-    """Latencies are multiples of 50 ms and qualities whole, so squares of that size are exact."""
-    dominated = sum(
-        any(p.latency_ms <= 50 * column and p.quality > row for p in line)
-        for column in range(40)
-        for row in range(41)
-    )
-    area = curves.hypervolume(line, latency_ms=2000)
-    assert area == pytest.approx(50 * dominated)
-    assert curves.hypervolume([], latency_ms=3000) == 0

@@ -148,9 +148,9 @@ def test_noise_of_utterances_that_seeds_share_is_not_averaged_out():
     rng = np.random.default_rng(0)
     shared, own = rng.normal(0, 3, 20_000), rng.normal(0, 4, (5, 20_000))
     error, freedom = _standard_error(np.full(5, 7.0), shared + own, 1000)
-    assert error == pytest.approx(3, rel=0.05), "the seeds' own noise shows between seeds"
-    assert freedom == pytest.approx(999)
-    values = np.array([6.0, 8.0, 7.0, 5.0, 9.0])
+    least = math.sqrt(9 + 16 / 5)  # of utterances alone: seeds that agree by chance show none of it
+    assert error == pytest.approx(least, rel=0.05) and freedom == pytest.approx(999)
+    values = np.array([2.0, 10.0, 7.0, 3.0, 13.0])
     error, freedom = _standard_error(values, shared + own, 1000)
     between = values.var(ddof=1) / 5
     assert error**2 == pytest.approx(9 + between, rel=0.05)
@@ -228,6 +228,8 @@ def test_the_smallest_difference_that_could_be_found():
     """With 10 degrees of freedom: (2.228 + 0.879) standard errors."""
     assert compared(0.0, error=0.5).detectable(Rule()) == pytest.approx(0.5 * 3.107, rel=1e-3)
     assert compared(0.0).detectable(Rule(power=0.9)) > compared(0.0).detectable(Rule())
+    several = judge([compared(0.0, error=0.5)] * 5, Rule())  # at 0.01: 3.169 standard errors
+    assert {round(each.comparison.detectable(Rule()), 2) for each in several} == {2.02}
     with pytest.raises(ValueError, match="seeds at least 2"):
         Rule(seeds=1)
 

@@ -50,7 +50,7 @@ def variant(name: str, right: float, delays=(600.0, 1200.0), seeds=(0, 1)) -> Va
         )
         for delay in delays
     }
-    return Variant(name=name, evaluations=settings, minutes=Spread.of([3.0, 5.0]))
+    return Variant(name=name, evaluations=settings)
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +90,14 @@ def test_curves_are_compared_at_equal_latency(variants):
     assert [late for late, _ in found.no_later] == [p.latency_ms for p in base.curve("AL")]
     assert all(gain > 0 for _, gain in found.no_later)
     assert len(found.between) == 5 and all(gain > 0 for _, gain in found.between)
-    assert found.area > 1.05
+    assert found.seeds == [0, 1]
     late = at_equal_latency(variant("late", 0.9, delays=(3000.0,)), base, "AL")
     assert late is not None and late.between == []
     assert late.no_later == [], "nothing of it is early enough"
+    fewer = at_equal_latency(variant("better", 0.75, seeds=(1,)), base, "AL")
+    assert fewer is not None and fewer.seeds == [1]
+    one = (each.of_seeds([1]) for each in (better, base))
+    assert fewer == at_equal_latency(*one, "AL"), "means are of the same seeds"
 
 
 def tables(variants: list[Variant], baseline: Variant) -> list[Table]:
@@ -112,12 +116,12 @@ def test_seeds_are_compared_each_with_its_own():
     (table,) = [each for each in tables([base, better], base) if each.title.endswith("by seed")]
     assert [cells[:2] for cells in table.rows] == [("b", "0"), ("b", "1")]
     for seed, (_, _, between) in enumerate(table.rows):
-        alone = at_equal_latency(better.of_seed(seed), base.of_seed(seed), "AL")
+        alone = at_equal_latency(better.of_seeds([seed]), base.of_seeds([seed]), "AL")
         assert alone is not None
         shown = [f"{points:+.1f} at {place:.0f} ms" for place, points in alone.between]
         assert between == "; ".join(shown) and len(shown) == 5
-    assert base.of_seed(0).evaluations.keys() == early.evaluations.keys()
-    one = tables([base.of_seed(0), better.of_seed(0)], base.of_seed(0))
+    assert base.of_seeds([0]).evaluations.keys() == early.evaluations.keys()
+    one = tables([base.of_seeds([0]), better.of_seeds([0])], base.of_seeds([0]))
     assert not [each for each in one if each.title.endswith("by seed")]
 
 
@@ -148,15 +152,25 @@ def test_the_page_has_verdicts_fields_and_figures(variants, tmp_path):
     grid = GridInfo(title="T", command="simuljax ablate x.py", claims=claims, **names)
     curve = {"train": {"step": [1, 2], "loss": [3.0, 2.0]}}
     runs = []
-    for name, weight, seed in (("a <b>", 0.0, 0), ("better", 0.2, 0), ("better", 0.2, 1)):
+    trained = (("a <b>", 0.0, 0), ("better", 0.2, 0), ("better", 0.2, 1), ("better_later", 0.2, 0))
+    for name, weight, seed in trained:
         config = {"run": name, "training": {"seed": seed, "objective": {"kd": weight}}}
-        known = {"variant": name, "seed": seed, "curves": curve, "config": config}
+        spent = {"training": {"seconds": 60.0 * len(runs) + 60.0, "joules": None}}
+        known = {"variant": name, "seed": seed, "curves": curve, "config": config, "spent": spent}
         runs.append(PublishedRun(run=f"{name}-seed{seed}-x", **known))
+    by_seed = named[2].evaluations["at 600"].by_seed.items()
+    places = {
+        s: dataclasses.replace(each, run=tmp_path / f"better-seed{s}-x") for s, each in by_seed
+    }
+    later = {0: dataclasses.replace(places[0], run=tmp_path / "better_later-seed0-x")}
+    settings = {"at 600": places, "later/at 600": later}
+    measured = {name: Measured(name=name, by_seed=each) for name, each in settings.items()}
+    named[2] = dataclasses.replace(named[2], evaluations=measured)
     tree = page_of(grid, named, tmp_path, runs)
     cells = ["".join(cell.itertext()) for cell in tree.iter("td")]
     bleu = str(variants[2].evaluations["at 600"].spread("BLEU"))
     assert {"a <b>", bleu, "0.2", "not testable here (not evaluated)"} <= set(cells)
-    assert "4.00 ± 1.41 min" in cells
+    assert {"2.50 ± 0.71 min", "4.00 min"} <= {*cells}, "the cost of the runs that were evaluated"
     heads = ["".join(cell.itertext()) for cell in tree.iter("th")]
     assert "kd" in heads and "training.seed" not in heads and "seed" in heads
     said = " ".join("".join(tree.itertext()).split())
