@@ -8,6 +8,7 @@ changed is another run.
 
 import fnmatch
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -95,6 +96,13 @@ class Grid:
             raise ConfigError(f"seeds are {self.seeds}: each one once")
         if self.baseline not in self.table:
             raise ConfigError(f"the baseline {self.baseline!r} is no variant of the table")
+        models = [each for each in self.variants.items() if isinstance(each[1], Pretrained)]
+        for (one, first), (other, second) in itertools.combinations(models, 2):
+            if first.run.name == second.run.name:
+                raise ConfigError(
+                    f"{one!r} ({first.model}) and {other!r} ({second.model}) would share their "
+                    f"results, {first.run.name}: rename one of the files, or link it"
+                )
         for variant in self.seeded:
             self._check_averages(variant)
         for claim in self.claims:

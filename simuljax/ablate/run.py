@@ -83,6 +83,10 @@ class AblateOptions:
             raise ChoiceError(f"--stage {self.stage} is for runs that are named: say --only, too")
         if self.only and (self.variants or self.seeds):
             raise ChoiceError("--only names runs: leave --variants and --seeds")
+        for ignored in ("report", "publish"):
+            if getattr(self, ignored) and (self.only or self.list):
+                other = "only" if self.only else "list"
+                raise ChoiceError(f"--{other} writes no page: leave --{ignored} out")
 
     @property
     def command(self) -> str:

@@ -5,6 +5,7 @@ runs' folder, with the grid's own after it where several grids share the folder.
 """
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from simuljax.models.parameters import parameter_count
 from simuljax.report.collect import Evaluated, with_records
 from simuljax.report.grid_page import read_variants, write_grid_page, write_published_page
 from simuljax.report.page import Table, make_table
+from simuljax.report.results import SCORES as LINES
 from simuljax.report.results import (
     GridInfo,
     PublishedEvaluation,
@@ -49,7 +51,7 @@ def write_summary(grid: Grid, runs: Sequence[Planned], command: str) -> Path:
 
 
 def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) -> Path:
-    """Write the folder of a grid; return it. Seeds that were run elsewhere stay in it."""
+    """Write the folder of a grid; return it. Evaluations made elsewhere stay in it."""
     to = results / "-".join([grid.runs.name, *([] if grid.name == UNNAMED else [grid.name])])
     written = results_of(grid, runs, command)
     folders = {run.name: run.directory for run in runs}
@@ -60,16 +62,55 @@ def publish(grid: Grid, runs: Sequence[Planned], results: Path, command: str) ->
     }
     if is_results(to):
         old = read_results(to)
-        planned, here = {run.name for run in runs}, {each.run for each in written.evaluations}
-        kept = [e for e in old.evaluations if e.run in planned - here and e.variant in grid.table]
-        elsewhere = {each.run for each in kept}
-        held = {run.run: run for run in old.runs if run.run in planned}
+        kept = _kept(old, written, grid, runs, to)
+        held = {run.run: run for run in old.runs if run.run in folders}
         written = _joined(written, kept, held, grid)
+        elsewhere = {Path(each.log).parent for each in kept}
         archive = read_archive(to / ARCHIVE).items()
-        logs |= {name: log for name, log in archive if name.split("/")[0] in elsewhere}
+        logs |= {name: log for name, log in archive if Path(name).parent in elsewhere}
     write_results(to, written, logs)
     write_published_page(to)
     return to
+
+
+def _kept(
+    old: Results, new: Results, grid: Grid, runs: Sequence[Planned], folder: Path
+) -> list[PublishedEvaluation]:
+    """Return the published evaluations that stay: those the grid asks for and has none of here.
+
+    Print which go. Refuse to remove those of a variant and a seed that the grid declares, but of
+    another run (with another corpus, say), unless there is something new in their place.
+    """
+    asked = {run.name: [way.folder.name for way in run.evaluations] for run in runs}
+    variants = {run.run: run.variant for run in (*old.runs, *new.runs)}
+    replaced = {(variants[each.run], each.seed) for each in new.evaluations}
+    here = {each.log for each in new.evaluations}
+    kept, gone, lost = [], [], []
+    for each in [each for each in old.evaluations if each.log not in here]:
+        variant = variants.get(each.run, each.variant)
+        named = (each.variant, *grid.curves.get(each.variant, ()))
+        if each.variant not in grid.table or variant not in named or each.seed not in grid.seeds:
+            gone.append(each)
+        elif each.run in asked:
+            (kept if each.evaluation in asked[each.run] else gone).append(each)
+        else:
+            (gone if (variant, each.seed) in replaced else lost).append(each)
+    if lost:
+        raise ConfigError(
+            f"publishing would remove {', '.join(_names(lost))} from {folder}: their experiments "
+            "or corpora differ from those here. Publish where they were run; or, if they are out "
+            f"of date, remove their lines from {folder / LINES}"
+        )
+    if gone:
+        print(f"removed from {folder}: {', '.join(_names(gone))}")
+    return kept
+
+
+def _names(evaluations: Sequence[PublishedEvaluation]) -> list[str]:
+    """Return the runs of evaluations, each with how many it has."""
+    return [
+        f"{run} ({count} evaluations)" for run, count in Counter(e.run for e in evaluations).items()
+    ]
 
 
 def _joined(
@@ -80,16 +121,17 @@ def _joined(
 ) -> Results:
     """Add what was published from elsewhere, in the order of the grid's tables.
 
-    `kept` are evaluations, `held` all runs published before. A run that was evaluated elsewhere,
-    or that only started here, is taken from there.
+    `kept` are evaluations, `held` all runs published before. A run that was evaluated only
+    elsewhere is taken from there.
     """
     assert new.grid is not None
-    elsewhere, every = {each.run for each in kept}, [*new.evaluations, *kept]
+    here = {each.run for each in new.evaluations}
+    elsewhere, every = {each.run for each in kept} - here, [*new.evaluations, *kept]
     own = {run.run: run for run in new.runs if not (run.run in elsewhere and run.run in held)}
     runs = {**own, **{name: run for name, run in held.items() if name not in own}}
     seeded = [run for run in runs.values() if run.seed is not None]
     place = {run.run: grid.seeded.index(run.variant) for run in seeded}
-    every.sort(key=lambda each: (grid.table.index(each.variant), place[each.run], each.seed))
+    every.sort(key=lambda e: (grid.table.index(e.variant), place[e.run], e.seed, e.evaluation))
     variants = tuple(dict.fromkeys(each.variant for each in every))
     info = replace(new.grid, variants=variants)
     return Results(grid=info, runs=tuple(runs.values()), evaluations=tuple(every))

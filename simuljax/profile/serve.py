@@ -45,7 +45,7 @@ class ServeProfile:
     """A run or a Whisper file; by default a preset with random parameters."""
     preset: Literal["dar", "small", "tiny"] = "tiny"
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of a Whisper model."""
+    """Precision of a preset or a Whisper model."""
     streams: int = 16
     """Speakers at a time."""
     seconds: float = 20.0
@@ -120,7 +120,7 @@ def _counts(model: Model, loop: threading.Thread, hub: Hub) -> np.ndarray:
 
 
 def _preset(config: ServeProfile) -> dict[str, Model]:
-    decode = DecodeProfile(preset=config.preset, seconds=config.utterance)
+    decode = DecodeProfile(preset=config.preset, seconds=config.utterance, dtype=config.dtype)
     decoder = build(decode)
     cut = Decoding(sentences="pauses")  # as `simuljax serve` does
     backend = decoder_backend(decoder, random_params(decoder), decode.read_ms, cut)

@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +35,7 @@ from simuljax.eval.logs import (
     split_member,
 )
 from simuljax.eval.scores import LATENCIES, build_report
-from simuljax.report.results import PublishedEvaluation, is_results, read_results
+from simuljax.report.results import SCORES, PublishedEvaluation, is_results, read_results
 
 Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
 AWARE = "computation_aware"
@@ -63,7 +64,7 @@ VARIANTS = {
 SWITCHES = {"force_finish": "force finish", "avoid_eos_while_reading": "avoid EOS"}
 # Settings of the test, of the clock, and those that are part of a system's name.
 OTHERS = {"run", "split", "corpus", "data", "name", "mode", "first", "repeats", "frames", "steps"}
-OTHERS |= {"policy", "units", "then", *VARIANTS, *SWITCHES}
+OTHERS |= {"weights", "policy", "units", "then", *VARIANTS, *SWITCHES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +209,9 @@ def short_names(paths: Iterable[Path]) -> dict[Path, str]:
 
 def read_published(folder: Path, each: PublishedEvaluation, system: str = "") -> Evaluated:
     """Return an evaluation of a folder of published results, with its records."""
-    log = read_archive(folder / ARCHIVE)[each.log]
+    log = read_archive(folder / ARCHIVE).get(each.log)
+    if log is None:
+        raise RecordError(f"{folder / ARCHIVE} has no {each.log}, which {folder / SCORES} names")
     return with_records(each, log, f"{folder}:{each.log}", folder / each.run, system)
 
 
@@ -216,12 +219,16 @@ def with_records(
     each: PublishedEvaluation, log: bytes, where: str, run: Path, system: str = ""
 ) -> Evaluated:
     """Return an evaluation of a run with the records of its log."""
+    scores = _with_nan(each.scores)
+    bad = [name for name in ("BLEU", *LATENCIES) if not isinstance(scores.get(name), Real)]
+    if bad:
+        raise RecordError(f"the stored scores of {where} have no number for {', '.join(bad)}")
     return Evaluated(
         system=_with_variant(system or each.run, each.config),
         setting=setting_of(each.config),
         name=each.evaluation,
         records=tuple(as_records(parse_log(log.decode("utf-8"), where))),
-        scores=_with_nan(each.scores),
+        scores=scores,
         config=each.config,
         run=run,
     )

@@ -29,6 +29,7 @@ Through = Callable[[Sequence[Point]], Sequence[Point]]
 # Distinct for the colour-blind too, and by their markers in print (Okabe & Ito; the last, Tol).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 COLOURS += ("#882255", "#999933", "#bbbbbb")
+DASHES = ("-", "--", ":", "-.")  # of losses, where colours come again
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LEAST_RANGE = 2.0  # of quality on the axis, so that a tenth of a point looks small
 FEW = 5  # systems whose names fit into the figure
@@ -132,12 +133,12 @@ def draw_losses(runs: Mapping[str, Curves], path: Path | str) -> Path | None:
         labels = {label for label, _, _ in found[split].values()}
         for run, (_, steps, values) in found[split].items():
             name = run.split("-seed")[0]
-            colour, dashed = _look(names.index(name))[0], names.index(name) >= len(COLOURS)
+            colour, times = _look(names.index(name))[0], names.index(name) // len(COLOURS)
             seen = name in axes.get_legend_handles_labels()[1]
             look: dict[str, Any] = {"color": colour, "linewidth": 1.2, "alpha": 0.85}
             look["marker"] = "o" if len(values) == 1 else None  # there is no line
             label = "_seed" if seen else name
-            axes.plot(steps, values, "--" if dashed else "-", label=label, **look)
+            axes.plot(steps, values, DASHES[times % len(DASHES)], label=label, **look)
         kind = "training" if split == "train" else "validation"
         axes.set(xlabel="updates", ylabel=" or ".join(sorted(labels)), title=kind)
         axes.locator_params(axis="x", integer=True)

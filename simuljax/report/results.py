@@ -12,18 +12,19 @@ of the logs.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from simuljax.config.fields import read_object, without_nan
+from simuljax.config.fields import ConfigError, from_json, read_object, without_nan
 from simuljax.eval.logs import ARCHIVE, NAME, RecordError, write_archive
 from simuljax.eval.significance import Rule
 from simuljax.parsing import ParseError, parse_json
 
 SCORES, RUNS, PAGE = "scores.jsonl", "runs.jsonl", "index.html"
 Curves = Mapping[str, Mapping[str, Sequence[float | None]]]  # split -> metric -> values
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,24 +164,31 @@ def write_results(folder: Path, results: Results, logs: Mapping[str, bytes]) -> 
 
 def read_results(folder: Path) -> Results:
     """Read a folder that `write_results` wrote."""
-    grid, runs = None, []
-    for line in _lines(folder / RUNS):
-        kind = line.pop("kind")
-        line.pop("config_hash", None)
-        if kind == "grid":
-            claims = [
-                {("variant" if k == "row" else k): v for k, v in claim.items()}
-                for claim in line.pop("claims")
-            ]  # `row` is an older name
-            rule = Rule(**line.pop("rule", {"margin": 0.0}))
-            variants = tuple(line.pop("variants"))
-            made = tuple(Claim(**claim) for claim in claims)
-            grid = GridInfo(**line, variants=variants, rule=rule, claims=made)
-        else:
-            runs.append(PublishedRun(**line))
-    lines = [{k: v for k, v in line.items() if k != "log"} for line in _lines(folder / SCORES)]
-    evaluations = tuple(PublishedEvaluation(**line) for line in lines)
-    return Results(grid=grid, runs=tuple(runs), evaluations=evaluations)
+    info = _read_lines(folder / RUNS, _read_info)
+    runs = tuple(each for each in info if isinstance(each, PublishedRun))
+    grid = next((each for each in info if isinstance(each, GridInfo)), None)
+    evaluations = tuple(_read_lines(folder / SCORES, _read_evaluation))
+    return Results(grid=grid, runs=runs, evaluations=evaluations)
+
+
+def _read_info(line: dict[str, Any]) -> GridInfo | PublishedRun:
+    """Return the object of a line of runs.jsonl; `row` is an older name of a claim's variant."""
+    kind = line.pop("kind", None)
+    if kind == "grid":
+        renamed = [
+            {("variant" if k == "row" else k): v for k, v in claim.items()}
+            for claim in line.get("claims", ())
+        ]
+        return from_json(GridInfo, {"rule": {"margin": 0.0}} | line | {"claims": renamed})
+    if kind != "run":
+        raise ConfigError(f"kind is {kind!r:.60}; it must be 'grid' or 'run'")
+    line.pop("config_hash", None)
+    return from_json(PublishedRun, line)
+
+
+def _read_evaluation(line: dict[str, Any]) -> PublishedEvaluation:
+    line.pop("log", None)
+    return from_json(PublishedEvaluation, line)
 
 
 def is_results(folder: Path) -> bool:
@@ -195,10 +203,16 @@ def _write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     path.write_text("".join(f"{line}\n" for line in encoded), "utf-8")
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        return [parse_json(line) for line in path.read_bytes().splitlines()]
-    except FileNotFoundError:
-        return []
-    except ParseError as error:
-        raise RecordError(f"{path} is damaged: {error}") from None
+def _read_lines(path: Path, read: Callable[[dict[str, Any]], T]) -> list[T]:
+    """Return what `read` makes of the object of every line."""
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], 1):
+        try:
+            value = parse_json(line)
+            if not isinstance(value, dict):
+                raise ConfigError(f"it must hold an object, not {value!r:.60}")
+            found.append(read(value))
+        except (ParseError, ConfigError, TypeError, AttributeError) as error:
+            problem = "is damaged, or of a newer simuljax"
+            raise RecordError(f"{path}, line {number} {problem}: {error}") from None
+    return found

@@ -23,7 +23,7 @@ from simuljax.report.collect import Evaluated, Latency, policy_of
 
 BETWEEN = 5  # latencies at which two curves are compared
 # Settings of the utterances and of the clock, which do not change what is decided.
-OF_THE_TEST = ("run", "mode", "first", "repeats", "name", "steps", "frames")
+OF_THE_TEST = ("run", "weights", "mode", "first", "repeats", "name", "steps", "frames")
 # The least gap between two groups of seeds: BLEU, and milliseconds.
 LEAST_BLEU, LEAST_MS = 2.0, 250.0
 

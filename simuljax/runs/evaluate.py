@@ -8,6 +8,7 @@ it would have the scores of the default under another name, and a sweep would dr
 """
 
 import functools
+import hashlib
 import itertools
 import math
 import sys
@@ -22,7 +23,7 @@ from data_pipelines.dataset import split_digest
 from simuljax.cache import announce_compilation, enable_compilation_cache
 from simuljax.config.decoding import check_policy, without_effect
 from simuljax.config.evaluation import Evaluation, points
-from simuljax.config.fields import ConfigError, differences, read_json, to_json, write_json
+from simuljax.config.fields import ConfigError, differences, read_object, to_json, write_json
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import given_options, options_of, to_options
 from simuljax.decode.policies import PolicyError
@@ -42,7 +43,7 @@ from simuljax.serve.whisper import WhisperStreaming
 from simuljax.train.run import Which, open_run
 
 # Settings without influence on a log, or compared elsewhere.
-FREE = ("run", "name", "frames", "repeats", "steps", "data")
+FREE = ("run", "name", "frames", "repeats", "steps", "data", "weights")
 # Settings of earlier versions, with the value that all evaluations have now.
 GONE = {"scores": "paper", "hysteresis_db": 4.0, "lead_ms": 200}
 SCORES, CONFIG = "scores.json", "config.json"
@@ -278,28 +279,49 @@ def corpus_of(chosen: Evaluation, models: Models) -> Path:
     return models.open(chosen.run).config.data.directory
 
 
-def check_data(chosen: Evaluation, corpus: Path) -> str | None:
-    """Return the digest of the split; reject a folder that holds results of other data."""
-    corpus = chosen.corpus or corpus
-    path, now = chosen.folder / CONFIG, split_digest(corpus, chosen.split)
-    before = read_json(path).get("data") if path.exists() else None  # old ones do not say
-    if None not in (before, now) and before != now:
-        raise ConfigError(
-            f"{chosen.folder} holds results of other data than {chosen.split} in {corpus} now: "
-            "give this evaluation a --name, or remove that directory"
-        )
+def check_data(chosen: Evaluation, corpus: Path) -> dict[str, str | None]:
+    """Return digests of the split and of a model file; reject a folder with results of others.
+
+    Folders of earlier versions lack digests: of a model file they then need the same path.
+    """
+    corpus, before = chosen.corpus or corpus, read_object(chosen.folder / CONFIG)
+    now = {"data": split_digest(corpus, chosen.split), "weights": _digest(chosen.run)}
+    in_place = Path(str(before.get("run", chosen.run))).resolve() == chosen.run.resolve()
+    for name, what in (("data", f"{chosen.split} in {corpus}"), ("weights", str(chosen.run))):
+        was = before.get(name)
+        is_unknown = was is None and (name == "data" or in_place)
+        if not is_unknown and now[name] not in (None, was):
+            raise ConfigError(
+                f"{chosen.folder} holds results of other {name} than {what} now: give this "
+                "evaluation a --name, or remove that directory"
+            )
     return now
+
+
+def _digest(model: Path) -> str | None:
+    """Return a digest of a model file; None for a directory."""
+    if not model.is_file():
+        return None
+    status = model.stat()
+    return _file_digest(model.resolve(), status.st_size, status.st_mtime_ns)
+
+
+@functools.cache
+def _file_digest(path: Path, *_: int) -> str:
+    """Hash a file, once for every size and time of change."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def open_folder(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
     """Make the folder of the results; reject one that holds another evaluation."""
-    data = check_data(chosen, corpus)
-    folder, new = chosen.folder, to_json(to_options(chosen)) | {"steps": steps, "data": data}
+    digests, folder = check_data(chosen, corpus), chosen.folder
+    new = to_json(to_options(chosen)) | {"steps": steps} | digests
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIG
     if path.exists():
         defaults: Any = to_json(to_options(Evaluation(run=chosen.run)))  # of newer settings
-        known = defaults | read_json(path)
+        known = defaults | read_object(path)
         old = {name: known[name] for name in known if (name, known[name]) not in GONE.items()}
         changed = differences(_comparable(old), _comparable(new))
         if changed:

@@ -12,7 +12,7 @@ from simuljax.ablate.grid import Grid, Planned, plan
 from simuljax.ablate.summary import publish, write_summary
 from simuljax.cli.main import main
 from simuljax.config.evaluation import Evaluation
-from simuljax.config.fields import write_json
+from simuljax.config.fields import ConfigError, write_json
 from simuljax.eval import read_records, score, write_records
 from simuljax.eval.logs import ARCHIVE, read_archive
 from simuljax.report.results import Claim, read_results
@@ -132,7 +132,7 @@ def test_published_results_can_be_scored_and_give_the_same_page(grid, tmp_path):
     assert (tmp_path / "again" / "claims.pdf").exists()
 
 
-def test_seeds_that_another_machine_published_stay(grid, tmp_path):
+def test_seeds_that_another_machine_published_stay(grid, tmp_path, capsys):
     ablation, runs = grid
     for seeds in ((2, 3), (0, 2)):
         for number, run in enumerate(runs):
@@ -146,8 +146,10 @@ def test_seeds_that_another_machine_published_stay(grid, tmp_path):
     assert set(read_archive(to / ARCHIVE)) == {each.log for each in results.evaluations}
     assert len({run.run for run in results.runs}) == len(results.runs) == 9
     declared = [run for run in runs if run.seed != 3]
-    publish(ablation, declared, tmp_path / "results", "simuljax ablate question.py")
+    fewer = dataclasses.replace(ablation, seeds=(0, 1, 2))
+    publish(fewer, declared, tmp_path / "results", "simuljax ablate question.py")
     assert {each.seed for each in read_results(to).evaluations} == {0, 2}
+    assert "better-seed3" in capsys.readouterr().out
     moved = dataclasses.replace(ablation, table=("plain", "better"), curves={"plain": ("same",)})
     for run in runs:
         shutil.rmtree(run.experiment.run / "eval", ignore_errors=True)  # begun, not evaluated
@@ -160,6 +162,43 @@ def test_seeds_that_another_machine_published_stay(grid, tmp_path):
         ("better", 2),
     }
     assert len({run.run for run in results.runs}) == len(results.runs)
+
+
+def test_evaluations_of_a_run_that_another_machine_published_stay(grid, tmp_path):
+    ablation, _ = grid
+    ways = (*ablation.evaluations, Evaluation(run=Path()))
+    more = dataclasses.replace(ablation, evaluations=ways)
+    runs = plan(more)
+    for run in runs:
+        shutil.copytree(run.evaluations[0].folder, run.evaluations[1].folder)
+    to = publish(more, runs, tmp_path / "results", "simuljax ablate question.py")
+    for run in runs:
+        shutil.rmtree(run.evaluations[1].folder)  # not made on the second machine
+    before = read_results(to)
+    publish(more, runs, tmp_path / "results", "simuljax ablate question.py")
+    assert read_results(to) == before and len(before.evaluations) == 2 * len(runs)
+    assert set(read_archive(to / ARCHIVE)) == {each.log for each in before.evaluations}
+
+
+def test_results_at_another_address_are_not_removed_unless_they_are_replaced(grid, tmp_path):
+    ablation, runs = grid
+    to = publish(ablation, runs, tmp_path / "results", "simuljax ablate question.py")
+    (tmp_path / "corpus" / SUMMARY).write_text('{"made": "elsewhere"}')
+    elsewhere = plan(ablation)
+    for number, run in enumerate(elsewhere):
+        if run.seed != 3:
+            pretend(run, number)
+    before = read_results(to)
+    with pytest.raises(
+        ConfigError, match=r"remove plain-seed3-\w+ \(1 evaluations\), better-seed3"
+    ):
+        publish(ablation, elsewhere, tmp_path / "results", "simuljax ablate question.py")
+    assert read_results(to) == before
+    for number, run in enumerate(elsewhere):
+        if run.seed == 3:
+            pretend(run, number)
+    publish(ablation, elsewhere, tmp_path / "results", "simuljax ablate question.py")
+    assert {each.run for each in read_results(to).evaluations} == {run.name for run in elsewhere}
 
 
 def test_what_was_not_run_is_listed_and_leaves_claims_untested(grid):

@@ -13,11 +13,12 @@ import pytest
 from data_pipelines.dataset import record_used_data
 from data_pipelines.utterance import CorpusError
 from simuljax.ablate.grid import FAILED, Grid, Planned, plan
-from simuljax.ablate.run import Started, check_all_data, collect, describe, work
+from simuljax.ablate.run import AblateOptions, Started, check_all_data, collect, describe, work
 from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_compile
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Joining
 from simuljax.config.fields import ConfigError, read_json, write_json
+from simuljax.errors import ChoiceError
 from simuljax.eval import Record
 from simuljax.eval.logs import record_line
 from simuljax.runs import evaluate as evaluating
@@ -265,6 +266,37 @@ def test_evaluation_of_another_checkpoint_removes_old_results(tmp_path):
     write_json(config, read_json(config) | evaluating.GONE)
     evaluating.open_folder(way, [200], tmp_path)
     assert [path.name for path in way.folder.iterdir()] == ["config.json"]
+
+
+def test_results_of_another_model_file_are_rejected(tmp_path, monkeypatch):
+    monkeypatch.setattr("simuljax.config.evaluation.RUNS", tmp_path / "runs")
+    ways = []
+    for name in ("a", "b", "copy"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.bin").write_bytes(b"a" if name == "copy" else name.encode())
+        ways.append(Evaluation(run=tmp_path / name / "model.bin", corpus=tmp_path))
+    one, other, copy = ways
+    for _ in range(2):
+        evaluating.open_folder(one, [], tmp_path)
+        evaluating.open_folder(copy, [], tmp_path)
+        with pytest.raises(ConfigError, match=r"other weights than .*b/model\.bin"):
+            evaluating.open_folder(other, [], tmp_path)
+    config = read_json(one.folder / evaluating.CONFIG)
+    one.run.write_bytes(b"replaced")
+    with pytest.raises(ConfigError, match="other weights"):
+        evaluating.check_data(one, tmp_path)
+    del config["weights"]  # an older folder
+    write_json(one.folder / evaluating.CONFIG, config)
+    evaluating.open_folder(one, [], tmp_path)
+    with pytest.raises(ConfigError, match="other weights"):
+        evaluating.open_folder(other, [], tmp_path)
+
+
+@pytest.mark.parametrize("page", ["report", "publish"])
+@pytest.mark.parametrize("instead", [{"only": ("one-seed0",)}, {"list": True}])
+def test_pages_are_not_asked_of_commands_that_write_none(page, instead):
+    with pytest.raises(ChoiceError, match=f"--{next(iter(instead))} .*--{page}"):
+        AblateOptions(file=Path("grid.py"), **{page: True}, **instead)
 
 
 def test_partial_log_cut_inside_a_character_is_read(tmp_path):

@@ -14,7 +14,7 @@ import soundfile
 
 from simuljax.audio import RATE
 from simuljax.cli.main import main
-from simuljax.profile import decode
+from simuljax.profile import decode, serve
 from simuljax.profile.decode import DecodeProfile, Speakers
 from simuljax.profile.long_stream import cut, measure_minutes, repeated
 from simuljax.profile.measure import Traced, count_kernels, environment, measure, origins, table
@@ -232,6 +232,16 @@ def test_speakers_of_a_run_are_timed(tmp_path):
     assert 0 < report["push_to_word_ms"]["p50"] <= report["push_to_word_ms"]["p99"]
     assert 0 < report["stepping"] <= 1 and report["steps_per_s"] > 0
     assert report["first_word_s"] > report["ready_s"] and report["loop_us_per_frame"] > 0
+
+
+def test_a_preset_is_served_in_the_precision_that_is_recorded(monkeypatch):
+    def stop(decoder):
+        raise InterruptedError(decoder.model.config.width.dtype)
+
+    monkeypatch.setattr(serve, "random_params", stop)
+    for dtype in ("float32", "bfloat16"):
+        with pytest.raises(InterruptedError, match=dtype):
+            run(ServeProfile(dtype=dtype))
 
 
 def client(reads: list[float], refused: int = 0) -> dict:

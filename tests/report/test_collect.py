@@ -8,8 +8,9 @@ import pytest
 
 from simuljax.config.fields import ConfigError
 from simuljax.eval import RecordError, score
-from simuljax.eval.logs import as_records, write_records
+from simuljax.eval.logs import ARCHIVE, as_records, write_archive, write_records
 from simuljax.report.collect import AWARE, gather
+from simuljax.report.results import PublishedEvaluation, Results, write_results
 from simuljax.report.systems import group
 from tests.eval.logs import made_up
 from tests.report.runs import evaluation, slower, text_entries, without_clock
@@ -198,3 +199,40 @@ def test_logs_are_named_and_those_of_one_name_are_a_line(tmp_path):
     }
     apart = [f"theirs={tmp_path}/sweep/k{k}/instances.log" for k in (1, 3)]
     assert [e.setting for e in gather(apart)] == ["k1", "k3"]
+
+
+LOGGED = {"x/e/instances.log": "\n".join(map(json.dumps, made_up(0))).encode()}
+RUN = {"kind": "run", "run": "x", "variant": "a"}
+GRID = {"kind": "grid", "title": "", "command": "", "baseline": "a", "variants": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([[]], "must hold an object"),
+        ([{**RUN, "kind": None}], "kind is None"),
+        ([{**RUN, "kind": ["run"]}], r"kind is \['run'\]"),
+        ([RUN, {**RUN, "config": None}], "config is None"),
+        ([RUN, {**RUN, "novel": 1}], "no 'novel'"),
+        ([RUN, {**GRID, "claims": [5]}], "damaged"),
+        ([RUN, {**GRID, "rule": {"alpha": 2}}], "rule: alpha"),
+    ],
+)
+def test_damaged_or_newer_published_results_are_refused(tmp_path, lines, problem):
+    published = PublishedEvaluation(run="x", evaluation="e", scores=score(made_up(0)))
+    write_results(tmp_path, Results(grid=None, runs=(), evaluations=(published,)), LOGGED)
+    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RecordError, match=rf"runs\.jsonl, line {len(lines)} .*{problem}"):
+        gather([tmp_path])
+
+
+def test_published_results_without_a_log_or_a_score_are_refused(tmp_path):
+    scores = score(made_up(0))
+    del scores["BLEU"]
+    published = PublishedEvaluation(run="x", evaluation="e", scores=scores)
+    write_results(tmp_path, Results(grid=None, runs=(), evaluations=(published,)), LOGGED)
+    with pytest.raises(RecordError, match=r"x/e/instances\.log have no number for BLEU"):
+        gather([tmp_path])
+    write_archive(tmp_path / ARCHIVE, {"other": b""})
+    with pytest.raises(RecordError, match=r"has no x/e/instances\.log"):
+        gather([tmp_path])

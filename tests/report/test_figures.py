@@ -85,6 +85,8 @@ def test_losses_of_every_run(drawn, tmp_path):
     assert left.lines[0].get_color() == left.lines[1].get_color() != left.lines[2].get_color()
     assert (left.get_ylabel(), right.get_ylabel()) == ("loss", "st_nll")
     assert pictures.draw_losses({"none": {}}, tmp_path / "none.png") is None
+    (axes,) = drawn(pictures.draw_losses, {f"v{i}": {"train": train} for i in range(26)})
+    assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 26
 
 
 def test_a_forest_has_a_row_for_every_claim(drawn):

@@ -174,6 +174,9 @@ def test_grid_of_a_pretrained_model_trains_nothing(corpus, model, tmp_path):
     assert run.state == "done"
     (evaluation,) = run.evaluations
     assert json.loads((evaluation.folder / "scores.json").read_text())["n"] == 2
+    same = Pretrained(model=model)
+    with pytest.raises(ConfigError, match=r"'echo' .* and 'again' .* would share"):
+        replace(ablation, variants={"echo": same, "again": same})
     model.unlink()
     with pytest.raises(ConfigError, match=r"echo\.bin"):
         plan(ablation)
