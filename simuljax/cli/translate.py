@@ -21,6 +21,7 @@ from simuljax.serve.live import LiveOptions, check_options, check_source, load_s
 from simuljax.serve.pipeline import LiveError, input_devices
 from simuljax.serve.translator import is_whisper, load_parts
 from simuljax.serve.whisper import WhisperStreaming
+from simuljax.serve.whisper.translator import check_whisper_policy
 from simuljax.train.run import RunError, open_run
 
 # What --offline goes with; the other options are about streams.
@@ -94,11 +95,13 @@ def translate_command(
         raise LiveError("--beam needs --offline or, for a run, --policy local-agreement")
     if then_k is not None and (run.offline or len(parts) == 1):
         raise LiveError("--then-k is for live translation with a cascade, ASR+MT: leave it out")
+    if then_k is not None and then_k < 1:
+        raise LiveError(f"--then-k is {then_k}; it must be at least 1")
     settings: dict[str, Any] = {} if then_k is None else {"translating": {"k": then_k}}
     if is_whisper(parts[0]):
         return whisper_command(parts, live, whisper, run, settings)
     _refuse(f"is for Whisper models; {model} is a run", whisper)
-    live = replace(live, to=live.to or target_language(parts[-1]))
+    live = replace(live, to=_target(live, parts[-1]))
     opened = open_run(parts[0])  # a cascade streams as its recogniser does
     if not run.offline:
         check_run(parts[0], run, opened.model)
@@ -169,16 +172,25 @@ def whisper_command(
         raise LiveError(f"--beam {reason}")
     if then:
         usual = replace(RECOGNISING, policy=run.policy or RECOGNISING.policy)
-        settings, to = _with_options(usual, live, whisper), live.to or target_language(then[0])
+        settings, to = _with_options(usual, live, whisper), _target(live, then[0])
         opened.append(open_run(then[0]))
         check_translator(opened[1])
     else:
         policy = run.policy or Consensus(threshold=run.threshold)
         to, settings = whisper_settings(live, whisper, policy)
+    check_whisper_policy(settings.policy)
     settings, live = replace(settings, stammer=run.stammer), replace(live, to=to)
     how = {"settings": settings, "dtype": whisper.dtype}
     load_model = partial(load_parts, opened, run.checkpoint, **how)
     return _command(parts, live, run, load_model, stream, None if then else settings)
+
+
+def _target(live: LiveOptions, model: Path) -> str | None:
+    """Return the language to write; refuse one that a bundled model does not write."""
+    known = target_language(model)
+    if known and live.to not in (None, known) and _language("--to", live.to) != known:
+        raise LiveError(f"--to {live.to}: the model writes {known}; leave --to out")
+    return known or live.to
 
 
 def whisper_settings(

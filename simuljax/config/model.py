@@ -30,10 +30,10 @@ HeadPolicy = Literal["learned", "wait_k", "offline"]
 class Width(Checked):
     """The sizes of a Transformer layer, and its precision. Parameters are float32."""
 
-    model: int = setting(512, help="Dimensions of a state.", low=1)
+    model: int = setting(512, help="Dimensions of a state; an even number.", low=4)
     hidden: int = setting(2048, help="Dimensions of the feed-forward layer.", low=1)
     heads: int = setting(8, help="Attention heads.", low=1)
-    dropout: float = setting(0.1, help="Dropout probability.", low=0, below=1)
+    dropout: float = setting(0.1, help="Dropout probability.", low=0, high=0.99)
     dtype: Literal["float32", "bfloat16"] = setting("float32", help="Precision of the layers.")
     unroll: bool = setting(
         False, help="Unroll layers: twice the compile time, two thirds of the time on a GPU."
@@ -42,6 +42,8 @@ class Width(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_heads(self.model, self.heads)
+        if self.model % 2:
+            raise ConfigError(f"Width.model is {self.model}; positions need an even number")
 
 
 def check_heads(width: int, heads: int, name: str = "heads") -> None:
@@ -126,7 +128,9 @@ class SpeechConfig:
     layers: int = setting(12, help="Layers; whisper: those above its own, 0 or more.", low=0)
     shared: int = setting(6, help="Layers at the top shared with the text encoder.", low=0)
     channels: int = setting(1024, help="Channels of the first convolution.", low=1)
-    distance_penalty: bool = setting(False, help="Penalise distance in self-attention.")
+    distance_penalty: bool = setting(
+        False, help="Penalise distance in self-attention; s_transformer always does."
+    )
     ctc_after: int | None = setting(None, help="Layer of the CTC head; None: no head.", low=1)
     chunk: int = setting(8, help="States to a chunk.", low=1, applies="streaming encoders")
     left: int = setting(
@@ -152,6 +156,8 @@ class SpeechConfig:
             raise ConfigError(f"shared is {self.shared}; the encoder has {self.layers} layers")
         if self.kind == "vgg_blstm" and self.shared:
             raise ConfigError("shared must be 0 for vgg_blstm: a text encoder has no LSTM layers")
+        if self.distance_penalty and self.kind in ("conformer", "vgg_blstm", "whisper"):
+            raise ConfigError(f"distance_penalty has no effect on {self.kind}; leave it out")
         if self.kernel % 2 == 0:
             raise ConfigError(f"kernel is {self.kernel}; it must be odd")
         own = self.layers - self.shared
@@ -186,7 +192,7 @@ class DecoderWidth(Checked):
     hidden: int = setting(2048, help="Dimensions of the feed-forward layer.", low=1)
     heads: int = setting(8, help="Attention heads.", low=1)
     dropout: float | None = setting(
-        None, help="Dropout probability; None: that of the encoders.", low=0, below=1
+        None, help="Dropout probability; None: that of the encoders.", low=0, high=0.99
     )
 
 
@@ -224,6 +230,11 @@ class ModelConfig(Checked):
                 f"monotonic.policy is {self.monotonic.policy!r} and output {self.output!r}; the "
                 "LSTM decoder needs 'offline' (it has no monotonic heads) and 'own'"
             )
+        if (self.predecision.kind, self.monotonic.policy) == ("learnable", "wait_k"):
+            raise ConfigError(
+                "predecision.kind is 'learnable', but wait_k would not train its decisions; set "
+                "monotonic.policy='learned' or another kind"
+            )
         if self.decoder == "caat":
             self._check_caat()
 
@@ -232,6 +243,12 @@ class ModelConfig(Checked):
             raise ConfigError(
                 f"speech.shared is {self.speech.shared}; the text encoder has {self.text.layers} "
                 "layers: set it to that or less"
+            )
+        head = self.width.model // self.width.heads
+        if self.speech and self.speech.is_incremental and head % 2:
+            raise ConfigError(
+                f"width.heads is {self.width.heads}, so a head has {head} dimensions; a streaming "
+                "encoder needs an even number"
             )
         if self.predecision.kind == "ctc_words" and (not self.speech or not self.speech.ctc_after):
             raise ConfigError(

@@ -14,7 +14,7 @@ from simuljax.audio import SpecAugment, WaveAugment
 from simuljax.config.fields import Checked, ConfigError, setting
 from simuljax.errors import unknown
 from simuljax.losses import JointObjective, Term
-from simuljax.losses.terms import OWN_TEACHERS
+from simuljax.losses.terms import BUILT_IN
 
 Parallelism = Literal["pmap", "shard_map"]
 Random = Literal["rbg", "threefry"]
@@ -33,6 +33,12 @@ class Objective:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"terms has two called {name!r}; names must differ")
+        for name, kind in ((term.name, term.kind) for term in self.terms):
+            if kind in BUILT_IN and name != kind and (name in BUILT_IN or kind not in names):
+                raise ConfigError(
+                    f"term {name!r} has the built-in function {kind!r}; call it {kind!r}, as it is "
+                    "known by that name to the best checkpoint and to other terms"
+                )
 
     def weight(self, name: str) -> float:
         """Return the weight of a term; 0 if there is none."""
@@ -55,8 +61,11 @@ class Objective:
         return replace(self, terms=terms)
 
     def without_weights(self) -> "Objective":
-        """Return the same for all objectives that differ in the weights of their terms alone."""
-        return self.with_weights(**dict.fromkeys(self.weights(), 0.0))
+        """Return the same for all objectives that differ in the weights of their terms alone.
+
+        Those that save a teacher's parameters stay apart from others.
+        """
+        return self.with_weights(**{t.name: float(t.has_teacher) for t in self.terms})
 
     def computing(self, others: Iterable["Objective"]) -> "Objective":
         """Return an objective that computes every term that counts here or in any of the others."""
@@ -77,8 +86,7 @@ class Objective:
     @property
     def teacher(self) -> Mapping[str, Any] | None:
         """Return the options of the teacher if it has parameters of its own."""
-        asking = (term.options for term in self.terms if term.weight)
-        return next((o for o in asking if o.get("teacher") in OWN_TEACHERS), None)
+        return next((term.options for term in self.terms if term.has_teacher), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +122,20 @@ class Optimiser(Checked):
         (), help="Parts of the model with another learning rate; the most specific counts."
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.method == "sgd" and self.weight_decay:
+            raise ConfigError(f"weight_decay is {self.weight_decay:g}; method 'sgd' has none")
+        if self.schedule == "cosine" and self.decay_updates <= self.warmup:
+            raise ConfigError(
+                f"decay_updates is {self.decay_updates} and warmup {self.warmup}; the cosine "
+                "begins after the warm-up: set decay_updates above it"
+            )
+        if self.schedule == "cosine" and self.final > self.learning_rate:
+            raise ConfigError(
+                f"final is {self.final:g}; it must be at most learning_rate, {self.learning_rate:g}"
+            )
+
     def rate(self) -> optax.Schedule:
         peak, warmup = self.learning_rate, max(1, self.warmup)
 
@@ -122,7 +144,7 @@ class Optimiser(Checked):
 
         down: optax.Schedule = inverse_sqrt
         if self.schedule == "cosine":
-            rest = max(1, self.decay_updates - warmup)
+            rest = self.decay_updates - self.warmup
             down = optax.cosine_decay_schedule(peak, rest, self.final / peak)
         up = optax.linear_schedule(0.0, peak, warmup)
         return optax.join_schedules([up, down], [warmup]) if self.warmup else down

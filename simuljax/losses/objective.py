@@ -28,7 +28,7 @@ from simuljax.config.loading import is_reference, load_object, reference_to
 from simuljax.errors import unknown
 from simuljax.losses.attentive import COLUMNS, DIRECTIONS
 from simuljax.losses.decoder_losses import GATHERS, METRICS, PerExample
-from simuljax.losses.terms import BUILT_IN, NEEDS, TEACHERS, Outputs, TermFunction
+from simuljax.losses.terms import BUILT_IN, NEEDS, OWN_TEACHERS, TEACHERS, Outputs, TermFunction
 from simuljax.ops import arguments
 
 Start = int | Literal["convergence"]
@@ -97,6 +97,11 @@ class Term:
         """Return the name of its built-in function, or the reference of one of your own."""
         return str(self.function) or self.name
 
+    @property
+    def has_teacher(self) -> bool:
+        """Return True if the term counts and has a teacher with parameters of its own."""
+        return bool(self.weight) and self.options.get("teacher") in OWN_TEACHERS
+
     def needs(self, part: str) -> bool:
         """Return True if the term counts and may use "text" or "lattice"."""
         return bool(self.weight) and (self.kind not in BUILT_IN or NEEDS.get(self.kind) == part)
@@ -133,9 +138,16 @@ class Loss:
 
 
 def term_values(terms: Iterable[Term], outputs: Outputs) -> dict[str, PerExample]:
-    """Return value and weight of every term that counts or is watched, and applies."""
-    found = {term.name: term(outputs) for term in terms if term.weight or term.watch}
-    return {name: pair for name, pair in found.items() if pair is not None}
+    """Return value and weight of every term that counts or is watched, and applies.
+
+    Nothing is differentiated for a term that does not count.
+    """
+    found = [(term, term(outputs)) for term in terms if term.weight or term.watch]
+    return {
+        term.name: pair if term.weight else jax.lax.stop_gradient(pair)
+        for term, pair in found
+        if pair is not None
+    }
 
 
 def sum_terms(terms: Mapping[str, PerExample]) -> dict[str, TermSum]:
@@ -148,7 +160,7 @@ def combine(sums: Mapping[str, TermSum], weights: Mapping[str, float | jax.Array
 
     The weight of `kd` is taken from that of `st_nll`, where both are computed. A weight may be
     traced, so that a schedule does not recompile. A term of weight 0 is reported but has no part in
-    the loss, so it costs no backward pass. A term without examples is 0.
+    the loss. A term without examples is 0.
     """
     weights = dict(weights)
     if "kd" in sums and "st_nll" in sums:  # (1 - alpha) NLL + alpha KD

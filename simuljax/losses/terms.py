@@ -11,7 +11,8 @@ are the functions of this file; `BUILT_IN` has them by name.
     car dar                  cross-attentive, decision-attentive regularisation per sentence
     st_latency mt_latency    differentiable latency of a branch                 per token
     st_variance mt_variance  variance of delays over heads                      per token
-    ctc quantity             transcript on the speech encoder                   per sentence
+    ctc                      transcript on the speech encoder                   per piece
+    quantity                 number of learned decision points                  per sentence
     transducer transducer_delay    of CAAT                                      per token
 """
 

@@ -114,8 +114,13 @@ class RunSplit:
         # No more rows than utterances, as long as the longest of them.
         tokens = len(self) * int(max(lengths.source.max(), lengths.target.max()))
         size = self.chosen.frames
-        budget = Budget(frames=size, tokens=min(size // 4, tokens), row_multiple=1, shapes=3)
-        for planned in make_plan(lengths, budget, shuffle=False).epoch(0):
+        tokens = min(max(1, size // 4), tokens)
+        budget = Budget(frames=size, tokens=tokens, row_multiple=1, shapes=3)
+        try:
+            plan = make_plan(lengths, budget, shuffle=False)
+        except ValueError as error:
+            raise ConfigError(f"frames is {size}: {error}") from None
+        for planned in plan.epoch(0):
             rows = planned.rows
             if not any(row >= 0 and row not in done for row in rows):
                 continue

@@ -81,18 +81,18 @@ class EngineStream:
 
     def take_offered(self) -> None:
         """Push what was offered, with the times at which it came."""
-        pieces, ends = [], False
+        pieces, ended_at = [], None
         while self.offered:
             pcm, at = self.offered.popleft()
             if pcm is None:
-                ends = True
+                ended_at = at
             elif pcm:
                 pieces.append((pcm, at))
                 self.taken_bytes += len(pcm)
         if pieces and not self.done:
             self.session.push_pcm(pieces)
-        if ends:
-            self.session.finish()
+        if ended_at is not None:
+            self.session.finish(ended_at)
 
     def push(self, samples: np.ndarray, timeout: float = 0.0) -> None:
         """Take more sound. Wait up to `timeout` s for room; without room it is refused whole."""

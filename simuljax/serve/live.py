@@ -188,6 +188,8 @@ def _check_voice(options: LiveOptions) -> None:
         raise LiveError("--voice is for speech output: add --speak FILE.wav or --play")
     if (options.voice == "http") != (options.voice_name is not None):
         raise LiveError("--voice http and --voice-name NAME, a voice of the server, go together")
+    if options.voice != "http" and options.voice_url != LiveOptions.voice_url:
+        raise LiveError("--voice-url is for --voice http: add it, or leave the server out")
     if not options.speaks:
         return
     if options.voice == "hibari" and options.to not in (None, "en"):
@@ -257,6 +259,8 @@ def run_live(
             line_per = "commit" if controls else "recording"
             display = display_for(sys.stdout, "word" if options.timeline else line_per)
             _follow(pipeline, controls, display)
+        except Exception as error:  # nobody reads stdout any more, say
+            pipeline.stop(error)
         finally:
             _write_outputs(options, pipeline)
     except KeyboardInterrupt:

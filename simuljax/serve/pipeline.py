@@ -43,6 +43,7 @@ Pace = Literal["fast", "real"]
 Sound = Generator[Int16[np.ndarray, " N"], None, None]
 QUEUE_S = 3600.0
 _SILENCE_DB = -100.0
+_STEP_S = 10.0  # a step may take; Python aborts if it ends while the device computes
 
 T = TypeVar("T")
 
@@ -179,6 +180,12 @@ class Pipeline:
         with self._lock:
             self._stopped = True
             self._audio.put(None)
+
+    def stop(self, error: BaseException) -> None:
+        """End all threads because of an error; wait for the step that is computed."""
+        self.error = error
+        self.finish()
+        self.wait(_STEP_S)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end; return True if all is done. A recorder that hangs is not awaited."""

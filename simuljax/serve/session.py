@@ -195,12 +195,12 @@ class Session:
     def _pushed_ms(self) -> float:
         return self.pushed * 1000 / self.rate
 
-    def finish(self) -> None:
-        """Note that nothing more will come."""
+    def finish(self, at: float | None = None) -> None:
+        """Note that nothing more will come; the end came `at` a time, by default now."""
         if self.ended:
             return
         self.ended, sound = True, self.incoming.finish()
-        self._take(sound, [Push(len(sound), self._pushed_ms, time.perf_counter())])
+        self._take(sound, [Push(len(sound), self._pushed_ms, at or time.perf_counter())])
         self.finished = self.finished or not self.pushed
 
     def timed(self, texts: Sequence[str], spent_ms: float) -> list[Word]:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -243,8 +242,8 @@ def digest_of(params: Any) -> str:
 class Phase:
     """The best validation of the phase, how many have passed since, and where the phase started.
 
-    A phase starts with every term that starts to count. Scores of one phase do not compare with
-    those of another, so the best is chosen anew.
+    A phase starts with every term that starts to count, after its ramp. Scores of one phase do not
+    compare with those of another, so the best is chosen anew.
     """
 
     best: float | None = None
@@ -267,7 +266,8 @@ class TrainingRun:
     ) -> None:
         self.run, self.training, self.begin, self.teach = run, training, begin, teach
         self.phase, self.refused = Phase(), 0
-        self.started = self.saved = self.last = 0
+        self.started = self.last = 0
+        self.saved: int | None = None  # the update of the last checkpoint
         self.checkpoints = Checkpoints(
             run / CHECKPOINTS,
             keep_last=training.keep_last,
@@ -283,12 +283,12 @@ class TrainingRun:
         if found is None:
             self.advance(0)
         else:
-            self.phase = Phase(**found.extra["watch"])
+            self.phase, self.saved = Phase(**found.extra["watch"]), found.step
         return found
 
     def open(self, started: int, last: int, per_epoch: float, *, console: bool) -> None:
         """Open the log of the updates after `started`."""
-        self.started = self.saved = started
+        self.started = started
         self.last = last
         self.log = RunLog(
             self.run,
@@ -304,9 +304,9 @@ class TrainingRun:
         return self.training.objective.weights_at(step, self.phase.converged)
 
     def _starts(self) -> list[float]:
-        """Return the updates after which terms start to count."""
-        terms = self.training.objective.terms
-        return [term.start_at(self.phase.converged) for term in terms if term.weight]
+        """Return the updates after which terms count with all of their weight."""
+        terms, converged = self.training.objective.terms, self.phase.converged
+        return [t.start_at(converged) + max(0, t.ramp - 1) for t in terms if t.weight]
 
     def is_tired(self) -> bool:
         """Return True if `patience` validations brought no improvement."""
@@ -324,7 +324,7 @@ class TrainingRun:
         return better
 
     def advance(self, step: int) -> None:
-        """Start the next phase if a term starts to count after `step` updates."""
+        """Start the next phase if a term starts to count, its ramp done, after `step` updates."""
         phase, terms = self.phase, self.training.objective.terms
         waits = any(term.weight and term.start == "convergence" for term in terms)
         if waits and phase.converged is None and self.is_tired():
@@ -341,7 +341,7 @@ class TrainingRun:
         self.refused = 0
         first = step == self.started + 1
         if report is not None and (first or due):
-            rate = np.asarray(self.training.optimiser.rate()(jnp.int32(step - 1))).item()
+            rate = float(report.learning_rate)
             note = f"compiled in {duration(self.log.work.aside_s)}" if first else None
             self.log.line(step, report, rate, note)
             if due:

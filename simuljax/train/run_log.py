@@ -64,6 +64,9 @@ class RunLog:
         self._runaway = {split: DecisionWatch(run) for split in ("train", "valid")}
         if is_primary():
             self._metrics = MetricsWriter(run, resume_from=resume_from, tensorboard=tensorboard)
+            for line, _ in complete_lines(run / FILE):
+                if None not in line["values"].values():
+                    self._runaway[line["split"]].note(line["values"])
             if console:
                 peak = peak_flops(jax.devices()[0].device_kind)
                 self.peak_flops = peak and peak * jax.device_count()

@@ -69,6 +69,7 @@ class Report:
     logged: dict[str, TermSum]
     gradient_norm: jax.Array
     finite: jax.Array  # bool []: whether the update was made
+    learning_rate: jax.Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,7 +145,14 @@ class Update:
         )
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), made, state)
         loss = combine(gathered.sums, weights)
-        report = Report(loss=loss, logged=gathered.logged, gradient_norm=norm, finite=finite)
+        updates = optax.tree_utils.tree_get_all_with_path(state.optimiser, "count")[0][1]
+        report = Report(
+            loss=loss,
+            logged=gathered.logged,
+            gradient_norm=norm,
+            finite=finite,
+            learning_rate=jnp.asarray(self.optimiser.rate()(updates)),
+        )
         return dataclasses.replace(kept, step=state.step + 1), report
 
     def validate(self, state: TrainState, batch: Batch, *, watch: bool = True) -> Forward:
@@ -325,14 +333,15 @@ class CompiledUpdate:
         """Return the state before any update.
 
         `begin` may change the first parameters of each run; `teach` makes those of DAR's teacher,
-        if it has its own, from the same. Without it a teacher begins as the run does.
+        if it has its own, from the result. Without it a teacher begins as the run does.
         """
         states = []
         for seed, change, taught in zip_longest(self.seeds, begin, teach):
             drawn, statistics = initialise(self.per_replica.model, self.per_replica.first_key(seed))
-            state = self._state_of(drawn if change is None else change(drawn), statistics)
+            begun = drawn if change is None else change(drawn)
+            state = self._state_of(begun, statistics)
             if taught is not None:
-                teacher = self.per_replica.first_teacher(taught(drawn))
+                teacher = self.per_replica.first_teacher(taught(begun))
                 state = dataclasses.replace(state, teacher=teacher)
             states.append(state)
         return self.replicas.replicate(self._stack(states))

@@ -6,6 +6,7 @@ import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simuljax.audio.filterbank import FIXED
@@ -20,7 +21,7 @@ from simuljax.config.fields import (
     write_json,
 )
 from simuljax.config.loading import load_module, load_object, reference_to
-from simuljax.config.model import ModelConfig, Monotonic
+from simuljax.config.model import ModelConfig, Monotonic, PreDecision, SpeechConfig, Width
 from simuljax.config.training import Objective, Optimiser, Training
 from simuljax.losses import JointObjective
 from simuljax.models import presets
@@ -99,6 +100,7 @@ class Younger:
         (("width", "dropuot"), 0.1, r"width\.dropuot.*'dropout'"),
         (("width", "heads"), "two", r"width\.heads is 'two'"),
         (("width", "heads"), True, r"width\.heads is True"),
+        (("width", "dropout"), 0.999, r"Width\.dropout is 0\.999.*at most 0\.99"),
         (("width", "dtype"), "float8", r"width\.dtype is 'float8'.*float32"),
         (("monotonic", "wait_k"), [3], r"monotonic\.wait_k is \[3\].*tuple of 2"),
         (("predecision", "step_ms"), 99, r"predecision: step_ms is 99"),
@@ -112,6 +114,40 @@ def test_a_wrong_value_is_refused_by_place(place, value, what):
     held[place[-1]] = value
     with pytest.raises(ConfigError, match=what):
         from_json(ModelConfig, told)
+
+
+WAIT_K = Monotonic(policy="wait_k")
+STREAMING = SpeechConfig(kind="streaming", layers=1, shared=0)
+COSINE = {"schedule": "cosine", "warmup": 10}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "what"),
+    [
+        (Width, {"model": 7, "heads": 1}, r"Width\.model is 7.*even"),
+        (ModelConfig, {"width": Width(model=6, heads=2), "speech": STREAMING}, "3 dimensions"),
+        (
+            ModelConfig,
+            {"predecision": PreDecision(kind="learnable"), "monotonic": WAIT_K},
+            "wait_k",
+        ),
+        (SpeechConfig, {"kind": "conformer", "distance_penalty": True}, "no effect on conformer"),
+        (Optimiser, COSINE | {"decay_updates": 10}, "decay_updates is 10 and warmup 10"),
+        (Optimiser, COSINE | {"final": 0.1}, r"final is 0\.1.*learning_rate, 0\.002"),
+        (Optimiser, {"method": "sgd", "weight_decay": 0.1}, r"weight_decay is 0\.1.*sgd"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(kind, given, what):
+    with pytest.raises(ConfigError, match=what):
+        kind(**given)
+
+
+@pytest.mark.parametrize("warmup", [0, 4])
+def test_the_cosine_reaches_its_last_rate_at_its_last_update(warmup):
+    given = {"learning_rate": 1.0, "decay_updates": 10, "final": 0.5}
+    schedule = Optimiser(**COSINE | given | {"warmup": warmup}).rate()
+    peak, before, end = (np.asarray(schedule(step)).item() for step in (warmup, 9, 10))
+    assert peak == 1 and before > 0.51 and end == pytest.approx(0.5)
 
 
 def test_a_number_without_a_point_is_a_float():

@@ -194,6 +194,23 @@ def test_a_batch_in_which_nothing_counts_is_0_and_has_a_finite_gradient():
     assert value == 0 and np.isfinite(gradient)
 
 
+def rooted(outputs: Outputs):
+    """Return 0, with a gradient that is not a number."""
+    value = jnp.sqrt(0.0 * outputs.targets.sum(-1))
+    return value, jnp.ones_like(value)
+
+
+def test_a_term_that_is_only_watched_is_not_differentiated():
+    def total(targets, now, configured):
+        terms = [Term(name="watched", function=rooted, weight=configured, watch=True)]
+        sums = losses.sum_terms(losses.term_values(terms, Outputs(targets=targets)))
+        return losses.combine(sums, {"watched": now}).total
+
+    slope = jax.jit(jax.grad(total), static_argnums=2)
+    gradients = [slope(jnp.ones((2, 3)), 0.0, weight) for weight in (0.0, 1.0)]
+    assert [bool(np.isfinite(each).all()) for each in gradients] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -213,6 +230,9 @@ def test_names_differ_and_options_exist():
             JointObjective(**wrong)
     with pytest.raises(ConfigError, match="'kd'"):
         Objective(terms=(Term(name="kd"), Term(name="kd")))
+    for name, kind in (("nll", "st_nll"), ("kd", "car")):  # others look them up by name
+        with pytest.raises(ConfigError, match=f"'{name}'.*'{kind}'"):
+            Objective(terms=(Term(name=name, function=kind), Term(name="car")))
     with pytest.raises(ConfigError, match="latency"):
         Objective().with_weights(latency=0.1)
 

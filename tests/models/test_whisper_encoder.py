@@ -157,7 +157,8 @@ def test_a_factor_scales_the_update():
     gradient = jax.tree.map(lambda x: 0.3 * x, params)
     factors = (RateFactor(part="speech/whisper", factor=0.03), RateFactor(part="speech"))
     for method in ("adam", "sgd"):
-        plain = Optimiser(learning_rate=0.1, warmup=0, method=method, weight_decay=0.01)
+        decay = 0.01 if method == "adam" else 0.0
+        plain = Optimiser(learning_rate=0.1, warmup=0, method=method, weight_decay=decay)
         slower = dataclasses.replace(plain, factors=factors)
         updates = [
             one.build().update(gradient, one.build().init(params), params)[0]

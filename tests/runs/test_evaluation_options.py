@@ -2,16 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from data_pipelines.plan import Lengths
 from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig
 from simuljax.decode.policies import LocalAgreement, WaitK
 from simuljax.runs.evaluate import check, evaluate, plan_evaluations
+from simuljax.runs.split import RunSplit
 from tests.written_runs import write_run
 
 PLAIN = Evaluation(run=Path("run"))
@@ -116,6 +120,14 @@ def test_refused_before_anything_is_made(tmp_path):
     with pytest.raises(ConfigError, match="threshold is 2"):
         evaluate(chosen.but(threshold=2.0))
     assert not (run / "eval").exists()
+
+
+def test_a_batch_that_holds_no_utterance():
+    lengths = Lengths(audio=np.array([16_000]), source=np.array([9]), target=np.array([25]))
+    examples: Any = SimpleNamespace(lengths=lengths, split=[0])
+    split = RunSplit(translator=None, examples=examples, chosen=PLAIN.but(frames=1))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match=r"frames is 1: .* 100 frames and 25 tokens"):
+        next(split.batches(set()))
 
 
 def test_what_is_not_the_default_is_in_the_name_of_the_results():

@@ -17,11 +17,12 @@ from simuljax.config.experiment import Experiment, InitFrom, load_experiments
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import SpeechConfig
 from simuljax.eval import read_records
+from simuljax.losses import JointObjective, Term
 from simuljax.models import presets
 from simuljax.runs import recordings
 from simuljax.runs import train as training
 from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
-from simuljax.runs.train import check_latency, train, write_config
+from simuljax.runs.train import check_objective, train, write_config
 from simuljax.train.lock import TRAINING, locked
 from simuljax.train.run import load_checkpoint, open_run
 from tests.helpers.experiments import FILE, experiment
@@ -161,6 +162,9 @@ def test_parameters_come_from_another_run(corpus, trained, tmp_path, capsys):
     )
     state = train(begun)
     wanted = load_checkpoint(open_run(trained), "last").params
+    saved = load_checkpoint(open_run(begun.run), "best")
+    assert saved.steps == (0,)
+    jax.tree.map(np.testing.assert_array_equal, saved.params, wanted)
     for own, given in zip(jax.tree.leaves(state.params), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_array_equal(np.asarray(own), np.asarray(given))
     assert "left: no rule          0" in capsys.readouterr().out
@@ -202,8 +206,17 @@ def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):
     seeded = dataclasses.replace(first, training=dataclasses.replace(first.training, seed=1))
     deeper = dataclasses.replace(first, model=dataclasses.replace(first.model, decoder_layers=2))
     for other, change in ((seeded, "training.seed was 0"), (deeper, "decoder_layers was 1")):
+        write_config(other)  # it has no checkpoint yet
+        write_config(first)
+        (tmp_path / "checkpoints" / "4").mkdir(parents=True)
         with pytest.raises(ConfigError, match=change):
             write_config(other)
+        (tmp_path / "checkpoints" / "4").rmdir()
+    budget = dataclasses.replace(first.data.budget, shapes=2)
+    with pytest.raises(ConfigError, match=r"data\.budget\.shapes"):  # it is already read
+        write_config(
+            dataclasses.replace(first, data=dataclasses.replace(first.data, budget=budget))
+        )
 
 
 EXPERIMENT_FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*/*.py"))
@@ -219,7 +232,7 @@ def test_every_experiment_file_builds(path):
         assert built.run.name == (name or built.run.name)
         for begin in built.init_from:
             assert begin.run != built.run
-        check_latency(built)
+        check_objective(built)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +247,23 @@ def test_a_weight_on_delays_that_nothing_changes_is_refused(model, instead, tmp_
     objective = built.training.objective.with_weights(st_latency=0.1)
     training = dataclasses.replace(built.training, objective=objective)
     built = dataclasses.replace(built, training=training)
-    check_latency(built)
+    check_objective(built)
     with pytest.raises(ConfigError, match=f"st_latency has weight 0.1.*{instead}"):
         train(dataclasses.replace(built, model=model))
+
+
+@pytest.mark.parametrize(
+    ("terms", "fact"),
+    [
+        (JointObjective(ctc=0.5).terms(), r"ctc has weight 0\.5 .*ctc_after"),
+        (JointObjective(transducer=0.5).terms(), r"transducer has weight 0\.5 .*decoder='caat'"),
+        ((Term(name="mt_nll"),), "no 'st_nll'"),
+    ],
+)
+def test_losses_that_the_model_does_not_have_are_refused(terms, fact, tmp_path):
+    built = experiment(tmp_path, tmp_path / "run")
+    objective = dataclasses.replace(built.training.objective, terms=terms)
+    training = dataclasses.replace(built.training, objective=objective)
+    with pytest.raises(ConfigError, match=fact):
+        train(dataclasses.replace(built, training=training))
+    assert not (tmp_path / "run").exists()

@@ -183,11 +183,18 @@ def test_translate_needs_no_model(beside, models, capsys):
     assert texts[2].split() == [word.text for word in words] != []
 
 
-def test_the_language_of_its_voice_is_known(beside, tmp_path, monkeypatch):
+def test_the_language_of_its_voice_is_known(beside, tmp_path, monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(translate, "run_live", lambda live, *_: seen.append(live))
     main(["translate", str(beside / "en-de" / CLIP), "--speak", str(tmp_path / "a.wav")])
     assert seen[0].to == "de"
+    for model in ("en-de", str(beside / "en-de" / "translator")):
+        given = [model, str(beside / "en-de" / CLIP)]
+        main(["translate", *given, "--to", "German"])
+        assert seen[-1].to == "de"
+        with pytest.raises(SystemExit, match="2"):
+            main(["translate", *given, "--to", "fr"])
+        assert "--to fr: the model writes de" in capsys.readouterr().err
 
 
 def test_serve_needs_no_model(beside, monkeypatch):

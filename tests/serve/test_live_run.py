@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -91,6 +92,21 @@ def test_an_error_is_raised_and_what_was_said_is_written(tmp_path, capsys):
     (record,) = read_records(tmp_path / "a.log")
     assert record.delays == (100, 200, 300)
     assert "1600 1600 1600" in (tmp_path / "a.srt").read_text()
+
+
+def test_a_reader_that_leaves_ends_all_threads_and_what_was_said_is_written(tmp_path, monkeypatch):
+    """A thread that computes while Python ends would abort it."""
+    soundfile.write(tmp_path / "a.wav", np.zeros(30 * RATE, np.int16), RATE)
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
+    options = LiveOptions(audio=str(tmp_path / "a.wav"), log=tmp_path / "a.log")
+    with pytest.raises(BrokenPipeError):
+        run_live(options, lambda: Model(slow_s=0.02))  # pyright: ignore[reportArgumentType]
+    assert "translate" not in {thread.name for thread in threading.enumerate()}
+    assert read_records(tmp_path / "a.log")[0].prediction
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.close()
 
 
 def test_a_damaged_file_is_found_before_the_model_is_loaded(tmp_path):

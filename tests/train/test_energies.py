@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from simuljax.config.training import Objective, Optimiser
 from simuljax.losses import combine
 from simuljax.models.joint import JointModel
 from simuljax.train.forward import Variables, forward
-from simuljax.train.run_log import DecisionWatch, means
+from simuljax.train.run_log import DecisionWatch, MetricsWriter, RunLog, means
 from simuljax.train.step import CompiledUpdate
 from tests.helpers.models import compiled, random_parameters
 from tests.train import small
@@ -184,9 +185,12 @@ def test_an_averaged_teacher_descends_and_follows():
 
 def test_a_frozen_teacher_may_have_parameters_of_its_own_and_keeps_them():
     driver = driver_of("frozen")
-    state = driver.first(teach=[loud_text])
+    halved = functools.partial(jax.tree.map, lambda leaf: 0.5 * leaf)
+    state = driver.first([halved], [loud_text])
     scale = [tree["text"]["norm"]["scale"] for tree in (state.params, state.teacher)]
     np.testing.assert_allclose(10 * scale[0], scale[1])
+    np.testing.assert_allclose(scale[0], 0.5)
+    jax.tree.map(np.testing.assert_array_equal, state.params["shared"], state.teacher["shared"])
     assert driver.per_replica._next_teacher(state.teacher, state.params) is state.teacher
 
 
@@ -204,6 +208,15 @@ def test_a_runaway_is_named_once(tmp_path, capsys):
     watch.note(line(7.0, -5.0, -5.5))
     assert "DAR runs away" in (said := capsys.readouterr().err) and "1.50 times" in said
     watch.note(line(9.0, -9.0, -9.5))
+    before = MetricsWriter(tmp_path)
+    before.write(1, line(3.0, -2.0, -1.0))
+    before.write(2, line(math.nan, -2.0, -1.0))
+    before.close()
+    given = {"last": 9, "updates_per_epoch": 3.0, "tensorboard": "off", "console": False}
+    resumed = RunLog(tmp_path, resume_from=2, **given)
+    resumed._runaway["train"].note(line(7.0, -5.0, -5.5))
+    assert "it is 7.00 and was 3.00" in capsys.readouterr().err
+    resumed.close()
     uncounted = [line(dar, dar, dar) | {"weighted_dar": 0.0} for dar in (1.0, 9.0)]
     earlier = [line(0.45, -2.0, -2.1), line(1.05, -1.6, -1.6)]  # heads learn to write earlier
     for lines in (uncounted, earlier):

@@ -79,7 +79,7 @@ def test_ctc_and_quantity_reach_the_encoder_and_nothing_above_it():
     )
 
     def losses(params):
-        found = sums(model, dataclasses.replace(ALONE, ctc=1.0), params, {})
+        found = sums(model, dataclasses.replace(ALONE, ctc=1.0, quantity=1.0), params, {})
         weights = {"ctc": 1.0, "quantity": 1.0, "st_nll": 0.0}
         return [combine({name: found[name]}, weights).total for name in ("ctc", "quantity")]
 

@@ -137,6 +137,15 @@ def test_sigterm_before_the_first_update_ends_with_a_sentence(monkeypatch, tmp_p
     assert str(tmp_path) in capsys.readouterr().err
 
 
+def test_an_update_that_is_left_out_does_not_move_the_learning_rate(driver):
+    state, weights = driver.first([broken]), small.weights_of(driver)
+    rates = []
+    for _ in range(3):
+        state, report = driver.update(state, runs.BATCHES[:1], weights)
+        rates.append(float(report.learning_rate))
+    assert int(state.step) == 3 and rates == [0.0] * 3
+
+
 def test_updates_that_are_not_finite_are_left_out_and_named(go, tmp_path, capsys):
     with pytest.raises(FloatingPointError, match=r"update 10 was left out.*the 9 before it"):
         go(tmp_path, begin=broken, updates=12, validate_every=100)
@@ -221,6 +230,13 @@ def test_a_phase_starts_once_and_a_term_of_weight_0_starts_none(tmp_path) -> Non
     run.see(1.0)
     run.advance(6)
     assert (run.phase.phase_start, run.phase.best) == (5, 1.0)
+    ramp = tuple(dataclasses.replace(t, ramp=3) for t in run.training.objective.terms)
+    slow = TrainingRun(tmp_path, Training(objective=Objective(terms=ramp), patience=1))
+    for step, start in ((5, 2), (6, 2), (7, 7)):
+        slow.see(math.nan)
+        assert not slow.is_converged(6)
+        slow.advance(step)
+        assert slow.phase.phase_start == start and slow.weights(7)["st_latency"] == JOINT.latency
     idle = watching(tmp_path, JointObjective(), patience=1)
     idle.see(math.nan)
     idle.advance(5)
@@ -374,3 +390,6 @@ def test_what_counts_for_one_is_computed_for_all():
     assert counts.without_weights() == not_at_all.without_weights() != hotter.without_weights()
     assert not_at_all.computing([counts]) == counts == counts.computing([not_at_all])
     assert not_at_all.computing(each for each in [counts]) == counts
+    taught = small.objective(decision_teacher="frozen")  # its parameters are saved
+    assert taught.without_weights() == taught.with_weights(dar=2.0).without_weights()
+    assert taught.without_weights() != taught.with_weights(dar=0.0).without_weights()

@@ -101,6 +101,7 @@ def test_line_has_everything_that_is_known() -> None:
     terms = {"st": jnp.float32(2.9), "dar": jnp.float32(0.31456)}
     loss = Loss(total=jnp.float32(3.21456), terms=terms, weighted={})
     shared = {"logged": {}, "gradient_norm": jnp.float32(1.25), "finite": jnp.array(True)}
+    shared["learning_rate"] = jnp.float32(2e-3)
     rates = {"frames": 12345.0, "tokens": 678.0, "utilisation": 0.256, "remaining": 3900}
     assert " | ".join(describe_update(Report(loss=loss, **shared), 2e-3, rates)) == (
         "loss 3.215 st 2.9 dar 0.3146 | norm 1.25 | lr 2.00e-03 | "

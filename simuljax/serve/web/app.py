@@ -197,7 +197,8 @@ async def _translate_file(request: Request, hub: Hub, decoders: asyncio.Semaphor
         words = await _play(request, session, samples)
     finally:
         hub.close(session)
-    about = {"task": task, "language": language, "duration": len(samples) / RATE}
+    about: dict[str, Any] = {"duration": len(samples) / RATE}
+    about |= {"task": task, "language": language} if model.languages else {}
     return _response(shape, words, about)
 
 

@@ -254,7 +254,7 @@ class RealtimeSocket(Socket):
         elif kind == "input_audio_buffer.clear":
             if self.spoken is not None:
                 self.spoken.fail(Refused("cleared", "the client has cleared its buffer"))
-                self.spoken = None
+                self.item, self.spoken = _name("item"), None
             await self._send("input_audio_buffer.cleared")
         elif kind == "session.update":
             self._update(event.get("session"))

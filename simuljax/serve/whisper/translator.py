@@ -20,7 +20,7 @@ from simuljax.audio import RATE
 from simuljax.audio.filterbank import SHIFT
 from simuljax.config.decoding import Beam
 from simuljax.config.fields import ConfigError
-from simuljax.decode.policies import EDAtt, PolicyError
+from simuljax.decode.policies import EDAtt, Policy, PolicyError
 from simuljax.errors import unknown
 from simuljax.models.whisper import Context, Decoded, Decoding, Tokenizer, Whisper
 from simuljax.models.whisper.decoding import decode, encode_audio
@@ -135,7 +135,7 @@ class WhisperRows:
 
 def check_settings(model: Whisper, settings: WhisperStreaming) -> None:
     """Refuse settings that the model cannot have."""
-    language, policy = settings.language, settings.policy
+    language = settings.language
     other = language is not None and language_code(language) != "en"
     if not model.tokenizer.multilingual and (settings.task == "translate" or other):
         raise ConfigError(
@@ -147,6 +147,11 @@ def check_settings(model: Whisper, settings: WhisperStreaming) -> None:
             model.tokenizer.language_id(language)
         except ValueError as error:
             raise ConfigError(str(error)) from None
+    check_whisper_policy(settings.policy)
+
+
+def check_whisper_policy(policy: Policy) -> None:
+    """Refuse a policy that no Whisper model can run."""
     if "units" in policy.needs:
         raise PolicyError(f"{policy.name} with units='ctc' needs a CTC head; Whisper has none")
     if policy.first_read_ms is not None:

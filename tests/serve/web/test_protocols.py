@@ -212,11 +212,14 @@ def test_a_bad_event_is_answered_and_the_session_goes_on(live, sent, fact):
 def test_a_cleared_buffer_leaves_nothing(live):
     with live.socket("/v1/realtime") as socket:
         event(socket)
-        socket.send(append(sound(54, 0.05, 24_000)))  # less than a READ: no word comes of it
+        begun, pieces = sound(54, 0.8, 24_000), [sound(55, 0.8, 24_000)]
+        due = live.translator.stream(sentences="pauses", rate=24_000).push(begun)
+        socket.send(append(begun))
+        (item,) = {event(socket, f"{TRANSCRIPTION}.delta")["item_id"] for _ in due}
         socket.send(json.dumps({"type": "input_audio_buffer.clear"}))
         event(socket, "input_audio_buffer.cleared")
-        pieces = [sound(55, 0.8, 24_000)]
-        assert transcribe(socket, pieces)[0] == live.alone(pieces, 24_000)
+        words, completed = transcribe(socket, pieces)
+        assert words == live.alone(pieces, 24_000) and completed["item_id"] != item
     assert live.empty()
 
 
@@ -247,6 +250,7 @@ def test_files_in_all_formats(live):
     assert json.loads(found["json"][1]) == json.loads(upload(url, wav)[1]) == {"text": text}
     verbose = json.loads(found["verbose_json"][1])
     assert verbose["duration"] == 1.5 and verbose["text"] == text
+    assert not {"task", "language"} & verbose.keys()  # which nobody has told the server
     assert [(w["word"], w["delay_ms"]) for w in verbose["words"]] == expected
     words = [Word(text=word, delay_ms=delay, elapsed_ms=delay) for word, delay in expected]
     srt, (_, vtt) = subtitle_file(words), found["vtt"]

@@ -9,7 +9,8 @@ import pytest
 from simuljax.models.whisper import Whisper
 from simuljax.serve.whisper import WhisperTranslator
 from tests.models.whisper.small import TOKENIZER, small_model
-from tests.serve.web.servers import alone, frames, running, sound, speak, words_of
+from tests.serve.web.servers import alone, frames, running, sound, speak, upload, words_of
+from tests.serve.web.test_protocols import as_wav
 from tests.serve.whisper.test_translator import SMALL
 
 
@@ -48,4 +49,8 @@ def test_languages_are_listed_and_others_refused(live, translator):
         with live.socket(f"/stream?{query}") as socket:
             (only,) = frames(socket)
             assert only["type"] == "error" and fact in only["message"]
+    fields = {"language": "de", "response_format": "verbose_json"}
+    url = live.url("/v1/audio/transcriptions", "http")
+    answer = json.loads(upload(url, as_wav(sound(2, 0.5)), **fields)[1])
+    assert (answer["task"], answer["language"]) == ("transcribe", "de")
     assert live.empty()
