@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from data_pipelines.dataset import Split
 from data_pipelines.plan import ROUND, BatchShape, Lengths, Plan
+from data_pipelines.utterance import CorpusError
 from simuljax.audio import Filterbank, frame_count
 from simuljax.audio.filterbank import SHIFT
 from simuljax.batch import Batch, BatchIterator
@@ -35,6 +36,8 @@ from simuljax.text import EOS, Vocabulary
 ENDLESS = 2**40  # steps: training decides when a run ends
 FRAMES_PER_BLOCK = ROUND // SHIFT
 READ = 512  # examples at a time
+SHARE = 0.75  # of a device's memory that a split may take
+MOST_GB = 32.0  # the same for a device that does not tell how much it has
 
 
 @flax.struct.dataclass
@@ -142,15 +145,17 @@ class Resident:
         return gather(self, jnp.asarray(rows, jnp.int32), shape)
 
 
-def load_resident(examples: Examples, *, most_gb: float = 32.0) -> Resident:
-    """Read a split into device memory; raise ValueError if it is larger than `most_gb`."""
+def load_resident(examples: Examples) -> Resident:
+    """Read a split into device memory; raise CorpusError if it is too large for that."""
     table = examples.split.table
     blocks = -(-table.samples // ROUND)
     gigabytes = int(blocks.sum()) * ROUND * 2 / 1e9
+    memory = jax.local_devices()[0].memory_stats() or {}
+    most_gb = SHARE * memory["bytes_limit"] / 1e9 if "bytes_limit" in memory else MOST_GB
     if gigabytes > most_gb:
-        raise ValueError(
-            f"split {examples.split.name} takes {gigabytes:.1f} GB, more than the {most_gb:g} GB "
-            "allowed on a device: read it in batches (Batches), or raise most_gb"
+        raise CorpusError(
+            f"split {examples.split.name} takes {gigabytes:.3g} GB, more than the {most_gb:.3g} GB "
+            "that it may take of a device: set --data.held disk"
         )
     start = np.cumsum(blocks) - blocks
     audio = np.zeros((int(blocks.sum()), ROUND), np.int16)

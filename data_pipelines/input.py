@@ -64,11 +64,20 @@ class TrainingInput(Data):
 
 
 def open_input(
-    corpus: DataConfig, run: Path, *, seed: int, host: Host, devices: int, text_only: bool = False
+    corpus: DataConfig,
+    run: Path,
+    *,
+    seed: int,
+    host: Host,
+    devices: int,
+    text_only: bool = False,
+    transcribed: bool = False,
+    decides_at: str = "",
 ) -> TrainingInput:
     """Open the corpus for this host; `init_run` must have written the run's files.
 
-    `text_only` ignores the audio, for a model of text.
+    `text_only` ignores the audio, for a model of text. `transcribed` and `decides_at` (words,
+    phonemes) demand transcripts and times of what the model trains on.
     """
     opened = open_corpus(corpus.directory)
     vocabularies, features = load_inputs(run)
@@ -79,6 +88,8 @@ def open_input(
         replace(tokenise_split(split, vocabularies, corpus.task), text_only=text_only)
         for split in (recorded, opened[corpus.valid])
     )
+    for split in (train, valid):
+        _check_complete(split, corpus, transcribed, "" if text_only else decides_at)
     if corpus.budget.row_multiple % devices:
         raise CorpusError(
             f"batches have a multiple of {corpus.budget.row_multiple} rows, which does not divide "
@@ -95,6 +106,7 @@ def open_input(
     parts, lines, steps = [speech], [describe_plan(plan)], plan.steps_per_epoch
     if corpus.text is not None:
         text = tokenise_split(open_corpus(corpus.text)[corpus.train], vocabularies, corpus.task)
+        _check_complete(text, replace(corpus, directory=corpus.text), True)
         text_plan = _plan(text, corpus, seed=seed)
         texts = Batches(examples=text, plan=text_plan, host=host)
         parts.append(texts)
@@ -145,6 +157,25 @@ def _plan(examples: Examples, corpus: DataConfig, *, seed: int = 0, shuffle: boo
     except ValueError as error:
         where = f"{corpus.directory}, split {examples.split.name}"
         raise CorpusError(f"{where}: {error} (--data.budget)") from error
+
+
+def _check_complete(
+    examples: Examples, corpus: DataConfig, transcribed: bool, decides_at: str = ""
+) -> None:
+    """Raise CorpusError if a split lacks a text or times that the training needs."""
+    where = f"{corpus.directory}, split {examples.split.name}"
+    for side, lengths, needed in (
+        ("transcript, which --model.text needs", examples.source.length, transcribed),
+        (f"target, which --data.task {corpus.task} needs", examples.target.length, True),
+    ):
+        if needed and (lacking := int((lengths == 0).sum())):
+            raise CorpusError(f"{where}: {lacking:,} of {len(lengths):,} examples have no {side}")
+    counts = {"words": examples.split.table.words, "phonemes": examples.split.table.phonemes}
+    if decides_at in counts and not counts[decides_at].any():
+        raise CorpusError(
+            f"{where} has no times of {decides_at}, at which the model decides: set another "
+            "--model.predecision.kind, or prepare a corpus with them"
+        )
 
 
 def _vocabularies(corpus: DataConfig, table: Table) -> Vocabularies:

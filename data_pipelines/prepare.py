@@ -8,6 +8,7 @@ last. Its bytes depend on its utterances alone, whichever process works on it.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -149,11 +150,10 @@ def _interrupts_held_back() -> Iterator[None]:
         return
     held: list[int] = []
     resource_tracker.ensure_running()  # later, it would unblock the signal
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # so that none is lost
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which children inherit
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which children inherit
     try:
         forkserver.ensure_running()
-        signal.signal(signal.SIGINT, lambda number, _: held.append(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         yield
     finally:
@@ -215,9 +215,12 @@ def write_shard(shard: Shard) -> None:
 
 
 def read_examples(shard: Shard, notes: Counter[str]) -> Iterator[Example | Skip]:
-    """Yield every utterance of the shard with its audio, or the reason why it is left out."""
+    """Yield every utterance of the shard with its audio, or the reason why it is left out.
+
+    `notes` counts what was done to the recordings that are kept.
+    """
     with contextlib.ExitStack() as stack:
-        audio = _AudioSource(notes=notes, stack=stack)
+        audio = _AudioSource(notes=Counter(), stack=stack)
         for listed in shard.utterances:
             texts = ("id", "speaker", "transcript", "translation")
             utterance = replace(listed, **{name: clean(getattr(listed, name)) for name in texts})
@@ -226,7 +229,10 @@ def read_examples(shard: Shard, notes: Counter[str]) -> Iterator[Example | Skip]
             elif shard.transcribed and not utterance.transcript:
                 yield Skip(id=utterance.id, reason="empty transcript")
             else:
-                yield _example(utterance, audio, shard.limits)
+                audio.notes.clear()
+                example = _example(utterance, audio, shard.limits)
+                notes.update({} if isinstance(example, Skip) else audio.notes)
+                yield example
 
 
 def _example(utterance: Utterance, audio: "_AudioSource", limits: Limits) -> Example | Skip:
@@ -248,7 +254,7 @@ def _example(utterance: Utterance, audio: "_AudioSource", limits: Limits) -> Exa
 class _AudioSource:
     """Gets the audio of utterances from files, archives and synthesisers."""
 
-    notes: Counter[str]
+    notes: Counter[str]  # of one utterance
     stack: contextlib.ExitStack  # closes the archives
     archives: dict[Path, zipfile.ZipFile] = field(default_factory=dict)
 
@@ -332,11 +338,27 @@ def prepare(
     if "all" in listing.splits:
         raise CorpusError("a split called `all` means every split to TFDS: give it another name")
     work = _start(to, wanted, listing)
-    listing = wanted.transform(listing, work)
-    shards = plan_shards(wanted.corpus.name, listing, wanted.limits, to, work)
-    write_shards(shards, workers)
-    _finish(wanted, listing, to, shards)
+    with _locked(work):
+        listing = wanted.transform(listing, work)
+        shards = plan_shards(wanted.corpus.name, listing, wanted.limits, to, work)
+        write_shards(shards, workers)
+        _finish(wanted, listing, to, shards)
     return open_corpus(to)
+
+
+@contextlib.contextmanager
+def _locked(work: Path) -> Iterator[None]:
+    """Refuse a second preparation of the same directory; a lock ends with its process."""
+    with (work / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CorpusError(
+                f"another process is preparing {work.parent}: wait, or name another directory"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
 
 
 def _check_same_options(wanted: Preparation, to: Path) -> None:

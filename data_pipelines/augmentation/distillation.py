@@ -118,7 +118,7 @@ def distilled(utterances: Sequence[Utterance], work: Path, teacher: Teacher) -> 
         for start, lines in zip(missing, teacher.translate(parts) if parts else (), strict=True):
             write_atomically(stored[start], "".join(f"{line}\n" for line in lines))
             bar.update(len(lines))
-    texts = [path.read_text(encoding="utf-8") for path in stored.values()]
+    texts = [path.read_bytes().decode() for path in stored.values()]  # a \r ends no line
     said = [line for text in texts for line in text.split("\n")[:-1]]
     origin = f"distilled by {teacher.name}"
     return [

@@ -1,6 +1,7 @@
 """The generic manifest: any corpus, as tab-separated tables or JSON lines that name its audio."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,6 +17,7 @@ COLUMNS = (
     *("id", "split", "audio", "member", "offset_s", "duration_s"),
     *("transcript", "translation", "speaker", "words"),
 )
+HALF = re.compile(r"[\ud800-\udfff]")  # of a surrogate pair: UTF-8 has none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class Manifest(Reader):
         self, key: str, cells: Mapping[str, str] | None, home: Path, is_file: Callable[[Path], bool]
     ) -> Utterance:
         if cells is None:
-            raise ValueError("wrong number of cells, or not a JSON object")
+            raise ValueError("wrong number of cells, no JSON object, or half a surrogate pair")
         if not cells["audio"]:
             raise ValueError("audio is empty")
         audio, transcript = home / cells["audio"], cells.get("transcript")
@@ -113,6 +115,8 @@ def _json_rows(path: Path, required: tuple[str, ...]) -> Iterator[Row]:
         if isinstance(value, dict):
             reading.check_columns(f"{path}, line {number}", list(value), required, known=COLUMNS)
         cells = {k: _cell(v) for k, v in value.items()} if isinstance(value, dict) else None
+        if cells and HALF.search("".join(cells.values())):
+            cells = None
         yield Row(where=f"{path.name}:{number}", cells=cells)
 
 

@@ -200,7 +200,7 @@ def read_table(
             continue
         cells = line.split("\t")
         if backslashes == "escape" and "\\" in line:
-            cells = [re.sub(r"\\(.)", r"\1", cell) for cell in re.split(r"(?<!\\)\t", line)]
+            cells = re.sub(r"\\(.)|\t", lambda found: found[1] or "\n", line).split("\n")
         whole = dict(zip(header, map(str.strip, cells), strict=False))
         yield Row(where=f"{path.name}:{number}", cells=whole if len(cells) == len(header) else None)
 

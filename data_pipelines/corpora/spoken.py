@@ -1,7 +1,7 @@
 """Corpora that are synthesised: the phrasebook, and any parallel text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -10,11 +10,13 @@ from data_pipelines import phrasebook
 from data_pipelines.augmentation.effects import Augmented, at_speed
 from data_pipelines.corpora.reading import Reader
 from data_pipelines.corpora.text import ParallelText, Tsv
-from data_pipelines.dataset import SUMMARY, open_corpus
+from data_pipelines.dataset import SUMMARY, Split, open_corpus
 from data_pipelines.synthesis import Part, Voices, check_engines
+from data_pipelines.synthesis.hibari import LANGUAGES
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
 
 Engine = Literal["espeak", "hibari", "both"]
+ROWS = 500  # stored examples that are read at once
 SLOWEST, FASTEST = 0.85, 1.2  # of hibari's voice in `both`
 
 
@@ -65,12 +67,19 @@ class PreparedText:
         splits = {}
         for name, split in open_corpus(root).splits.items():
             table = split.table
-            rows = zip(table.id, table.transcript, table.translation, strict=True)
+            rows = zip(table.id, table.transcript, table.translation, _origins(split), strict=True)
             splits[name] = [
-                Utterance(id=key, transcript=said, translation=translated)
-                for key, said, translated in rows
+                Utterance(id=key, transcript=said, translation=meant, translation_origin=origin)
+                for key, said, meant, origin in rows
             ]
         return Listing(splits=splits)
+
+
+def _origins(split: Split) -> Iterator[str]:
+    """Yield who wrote each translation."""
+    for start in range(0, len(split), ROWS):
+        for example in split.read(range(start, min(start + ROWS, len(split)))):
+            yield bytes(example["translation_origin"]).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +112,8 @@ def assign_voices(
     pitch and formants as those of another speaker.
     """
     check_engines(engine)
+    if engine != "espeak" and voices.language not in LANGUAGES:
+        raise CorpusError(f"hibari speaks English, not {voices.language!r}: set --engine espeak")
     natural = Voice(engine="hibari", language=voices.language)
 
     def assign(utterance: Utterance) -> Utterance:
@@ -123,7 +134,9 @@ def assign_voices(
 
 def part_of(split: str) -> Part:
     """Return the part whose voices a split has: test, unless it is for training or validation."""
-    return split if split in ("train", "valid") else "test"
+    if split.startswith("train"):
+        return "train"
+    return "valid" if split == "valid" else "test"
 
 
 def text_corpus(path: Path, **options: Any) -> ParallelText | Tsv | PreparedText:

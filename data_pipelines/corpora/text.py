@@ -216,18 +216,24 @@ def read_xml(path: Path, source: str, target: str) -> list[tuple[str, str]]:
         raise CorpusError(f"{path}: not XML: {error}") from error
     pairs = []
     for document in documents:
-        spoken = _segments(document, "src", source)
-        meant = _segments(document, "ref", target)
+        spoken = _segments(path, document, "src", source)
+        meant = _segments(path, document, "ref", target)
         pairs += [(text, meant.get(number, "")) for number, text in spoken.items()]
     if not any(translation for _, translation in pairs):
         raise CorpusError(f"{path}: no <ref lang={target!r}> for a <src lang={source!r}>.")
     return pairs
 
 
-def _segments(document: ElementTree.Element, side: str, language: str) -> dict[str, str]:
+def _segments(
+    path: Path, document: ElementTree.Element, side: str, language: str
+) -> dict[str, str]:
     """Return text by segment number; nothing if the document has no such side."""
     for part in document.iter(side):
         if part.get("lang") == language:
-            segments = part.iter("seg")
-            return {s.get("id", ""): " ".join("".join(s.itertext()).split()) for s in segments}
+            segments = [*part.iter("seg")]
+            texts = {s.get("id", ""): " ".join("".join(s.itertext()).split()) for s in segments}
+            if len(texts) < len(segments):
+                where = f"{path}, document {document.get('id', '')!r}, <{side} lang={language!r}>"
+                raise CorpusError(f"{where}: two <seg> have the same id, or none.")
+            return texts
     return {}

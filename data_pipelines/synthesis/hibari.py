@@ -25,6 +25,7 @@ FRAME_MS = 25.0  # the unit of the durations
 LEAD_MS = 50.0
 AUDIBLE = 0.01  # of the loudest sample
 PHONEME_ENDS = "/CumSum_output_0"
+LANGUAGES = ("en", "en-us")
 PLAIN_RATE = 175  # the words per minute that stand for the voice's own pace
 PHONEME = re.compile(r"[ˈˌ]*[^ˈˌ][ːʰʲ]*")  # stress comes before a sound, length and colour after
 
@@ -149,7 +150,7 @@ def _audible_ms(wave: Float[np.ndarray, "samples"], start_ms: float, end_ms: flo
 def _check(text: str, voice: Voice) -> None:
     if not text.strip():
         raise VoiceError("there is no text to say: leave empty transcripts out")
-    if voice.variant not in ("", "heart") or voice.language not in ("en", "en-us"):
+    if voice.variant not in ("", "heart") or voice.language not in LANGUAGES:
         raise VoiceError(
             f"hibari has one voice, language en and variant heart, not {voice.language!r} and"
             f" {voice.variant!r}: use espeak for others"

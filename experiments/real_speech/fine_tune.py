@@ -49,6 +49,10 @@ DOMAIN = Experiment(
     data=replace(
         FIRST.data,
         directory=DATA / "mine",
+        train="train",
+        valid="valid",
+        task="translation",
+        text=None,  # of the base's languages
         vocabularies_of=BASE,
         budget=Budget(frames=24_000, tokens=12_000, shapes=2),
         joining=PAUSES,

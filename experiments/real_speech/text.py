@@ -12,6 +12,7 @@ Sentences of the phrasebook's grammar are added to both.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import tyro
 
 from data_pipelines import phrasebook
 from data_pipelines.corpora import Tsv
+from data_pipelines.corpora.reading import EXCLUDED
 from data_pipelines.utterance import CorpusError
 
 SPOKEN = 40_000  # pairs of Tatoeba
@@ -59,17 +61,20 @@ def main(table: tyro.conf.Positional[Path], to: Path, exclude: tuple[Path, ...] 
     }
     written = phrasebook.sentences("train", PHRASEBOOK_WRITTEN)
     grammar = [(pair.english, pair.german) for pair in written]
-    train = tatoeba["train"]
+    train = tatoeba.get("train", [])
     chosen = np.random.default_rng(0).permutation(len(train))[:SPOKEN]
     spoken = [train[i] for i in chosen] + grammar[:PHRASEBOOK_SPOKEN]
     write(to / "speech", "train", [*joined(spoken, 0)])
     write(to / "text", "train", [*train, *grammar, *joined([*train, *grammar], 1)])
     # One translation of each held-out sentence: the first.
-    held_out = {s: [*dict(reversed(tatoeba[s])).items()][::-1] for s in ("valid", "test")}
+    held_out = {s: [*dict(reversed(tatoeba.get(s, []))).items()][::-1] for s in ("valid", "test")}
     for split, pairs in held_out.items():
         write(to / "speech", split, pairs)
     write(to / "text", "valid", held_out["valid"])
-    print(f"left out: {len(listing.skipped):,} pairs whose source is in a test set")
+    reasons = Counter(skip.reason for skip in listing.skipped)
+    print(f"left out: {reasons.pop(EXCLUDED, 0):,} pairs whose source is in a test set")
+    for reason, count in reasons.items():
+        print(f"left out: {count:,} pairs, {reason}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ A corpus of a thousand talks has a few files that are not what they should be. E
 `AudioError` with one of few reasons, so that the reasons can be counted, and a detail.
 
 The decoder plays a WAV or Ogg file that was cut off (a download that broke, a full disk) as a
-shorter recording without an error. The containers themselves know better (`cut_off`): a RIFF or
-AIFF header states how many bytes follow, and the last page of an Ogg stream is marked as the last.
+shorter recording without an error. The containers themselves know better (`cut_off`): most headers
+state how many bytes follow, and the last page of an Ogg stream is marked as the last.
 
 Resampling is a polyphase low-pass filter at the exact ratio of the rates. A sample of the output
 depends on a few samples of the input around it, so a stream gives what the whole recording gives.
@@ -16,6 +16,7 @@ import functools
 import io
 import lzma
 import math
+import re
 import struct
 import zipfile
 import zlib
@@ -35,7 +36,9 @@ from simuljax.errors import SimuljaxError
 RATE = 1000 * MS
 Stream = io.BufferedReader | io.BytesIO
 
-_UNKNOWN_SIZE = 0xFFFFFFFF  # what a program writes that streams a WAV and cannot go back
+# A program that streams a file and cannot go back writes the largest number, or one near 2 GiB.
+_UNKNOWN_SIZE = 0x7FFFF000  # of sox; arecord and ffmpeg write more
+_UNKNOWN_LONG_SIZE = 2**64 - 1
 _LARGEST_PAGE = 27 + 255 + 255 * 255  # of an Ogg stream: header, table of segments, segments
 _LAST_PAGE = 4  # the flag of the page that ends a stream
 
@@ -43,25 +46,49 @@ _LAST_PAGE = 4  # the flag of the page that ends a stream
 def cut_off(stream: Stream) -> str:
     """Describe what is missing at the end of the file; "" if nothing is, or none can tell."""
     stream.seek(0)
-    magic = stream.read(4)
-    if magic == b"RIFF":
+    head = stream.read(1024)
+    if head[:4] in (b"RIFF", b"RF64"):
         return _missing_chunk(stream, "<", b"data")
-    if magic == b"FORM":
+    if head[:4] == b"FORM":
         return _missing_chunk(stream, ">", b"SSND")
-    return _missing_page(stream) if magic == b"OggS" else ""
+    if head[:4] == b"OggS":
+        return _missing_page(stream)
+    return _missing_bytes(_stated_size(head), stream.seek(0, io.SEEK_END))
+
+
+def _missing_bytes(stated: int, here: int) -> str:
+    if here >= stated:
+        return ""
+    return f"cut off: its header promises {stated} bytes, {here} are there"
+
+
+def _stated_size(head: bytes) -> int:
+    """Return the size of a Wave64, Sun or NIST file by its header; 0 if it does not tell."""
+    if head[:4] == b"riff" and len(head) >= 24:
+        return struct.unpack_from("<Q", head, 16)[0] % _UNKNOWN_LONG_SIZE
+    if head[:4] == b".snd" and len(head) >= 12:
+        start, size = struct.unpack_from(">II", head, 4)
+        return start + size if size < _UNKNOWN_SIZE else 0
+    if head[:8] != b"NIST_1A\n" or b"embedded" in head:  # compressed
+        return 0
+    fields = dict(re.findall(rb"^(\w+) -i (\d{1,18})$", head, re.MULTILINE))
+    names = (b"sample_count", b"sample_n_bytes", b"channel_count")
+    samples = math.prod(int(fields.get(name, b"0")) for name in names)
+    start = head[8:16].strip()
+    return int(start) + samples if samples and start.isdigit() else 0
 
 
 def _missing_chunk(stream: Stream, order: str, samples: bytes) -> str:
     """Compare the size of the data chunk with the bytes in the file."""
-    end, at = stream.seek(0, io.SEEK_END), 12
+    end, at, long_size = stream.seek(0, io.SEEK_END), 12, 0
     while at + 8 <= end:
         stream.seek(at)
         name, size = struct.unpack(order + "4sI", stream.read(8))
-        here = end - at - 8
-        if name == samples and here < size != _UNKNOWN_SIZE:
-            return f"cut off: its header promises {size} bytes of samples, {here} are there"
+        if name == b"ds64":  # of RF64
+            (long_size,) = struct.unpack("<8xQ", stream.read(16).ljust(16, b"\0"))
         if name == samples:
-            return ""
+            known = size if size < _UNKNOWN_SIZE else long_size % _UNKNOWN_LONG_SIZE
+            return _missing_bytes(known, end - at - 8)
         at += 8 + size + size % 2
     return "cut off: it ends before its samples begin"
 

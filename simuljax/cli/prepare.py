@@ -76,15 +76,16 @@ def show(corpus: PreparedCorpus) -> None:
         return
     table, config, budget = corpus["train"].table, VocabularyConfig(), Budget()
     source = table.transcript if any(table.transcript) else table.translation
-    vocabularies = Vocabularies(
-        source=learn(_sample(source), config), target=learn(_sample(table.translation), config)
-    )
-    lengths = tokenise_split(corpus["train"], vocabularies).lengths
-    print(f"train in batches of {budget.frames:,} frames:")
     try:
-        print(describe_plan(make_plan(lengths, budget)))
+        vocabularies = Vocabularies(
+            source=learn(_sample(source), config), target=learn(_sample(table.translation), config)
+        )
+        lengths = tokenise_split(corpus["train"], vocabularies).lengths
+        plan = describe_plan(make_plan(lengths, budget))
     except ValueError as error:
-        raise CorpusError(f"the corpus is ready, but fits no batch: {error}") from error
+        print(f"The corpus is ready; training needs other settings than the usual: {error}")
+        return
+    print(f"train in batches of {budget.frames:,} frames:\n{plan}")
 
 
 def _sample(texts: Sequence[str]) -> Sequence[str]:

@@ -21,13 +21,14 @@ from data_pipelines.input import TrainingInput, init_run, open_input
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, read_experiment
 from simuljax.config.fields import ConfigError, differences, to_json, write_json
+from simuljax.config.model import ENCODERS
 from simuljax.models.parameters import by_path, parameter_count, shapes
 from simuljax.runs.init_from import initialiser
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import Loop, TrainingRun, compile_update
-from simuljax.train.run import CONFIG_FILE, ENDED
+from simuljax.train.run import CONFIG_FILE, ENDED, find_params
 from simuljax.train.step import TrainState, shape_of
 
 # Fields that may change when a run is resumed; any other change makes it another run.
@@ -76,7 +77,7 @@ def compile_together(experiments: Sequence[Experiment]) -> None:
 def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
     """Open the corpus of runs that are trained together; each keeps its vocabularies."""
     for experiment in experiments:
-        check_latency(experiment)
+        check_objective(experiment)
     enable_compilation_cache()
     first = experiments[0]
     joined = cluster.join(first.cluster)
@@ -88,7 +89,7 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
             init_run(experiment.data, experiment.run)
     cluster.wait_for_all("settled")
     cluster.at("opening the corpus")
-    training = first.training
+    training, trainings = first.training, [each.training for each in experiments]
     return open_input(
         first.data,
         first.run,
@@ -96,6 +97,9 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
         host=Host(index=jax.process_index(), count=jax.process_count()),
         devices=jax.device_count(),
         text_only=first.model.speech is None,
+        transcribed=first.model.text is not None
+        and (first.model.speech is None or any(t.objective.needs("text") for t in trainings)),
+        decides_at=first.model.predecision.kind,
     )
 
 
@@ -147,6 +151,30 @@ def source_digest(path: Path) -> str | None:
     return held.hexdigest()[:16] if files else None
 
 
+def check_objective(experiment: Experiment) -> None:
+    """Reject losses that the model cannot compute, and a lack of the one that chooses the best."""
+    model, objective = experiment.model, experiment.training.objective
+    speech, chooses = model.speech, "st_nll" if model.speech else "mt_nll"
+    if not any(t.name == chooses and (t.weight or t.watch) for t in objective.terms):
+        raise ConfigError(
+            f"{experiment.run}: the objective has no {chooses!r}, by which the best checkpoint is "
+            f"chosen; add Term(name={chooses!r}, weight=0, watch=True)"
+        )
+    has_ctc = not speech or speech.ctc_after or speech.kind not in ENCODERS
+    needs = {
+        "ctc": (has_ctc, "a CTC head: set model.speech.ctc_after"),
+        "transducer": (model.decoder == "caat", "model.decoder='caat'"),
+        "transducer_delay": (model.decoder == "caat", "model.decoder='caat'"),
+    }
+    for name, (has, needed) in needs.items():
+        if (weight := objective.weight(name)) and not has:
+            raise ConfigError(
+                f"{experiment.run}: {name} has weight {weight:g} and needs {needed}, or leave the "
+                "weight at 0"
+            )
+    check_latency(experiment)
+
+
 def check_latency(experiment: Experiment) -> None:
     """Reject a latency weight if no parameter of the model changes the delays."""
     weight, model = experiment.training.objective.weight("st_latency"), experiment.model
@@ -190,8 +218,13 @@ def with_sizes(experiment: Experiment, data: TrainingInput) -> Experiment:
 
 
 def write_config(experiment: Experiment) -> None:
-    """Write config.json; a directory that holds another experiment is rejected."""
-    path = experiment.run / CONFIG_FILE
+    """Write config.json; a directory that holds another experiment is rejected.
+
+    Until it has a checkpoint, it may be another experiment on the same data.
+    """
+    path, run = experiment.run / CONFIG_FILE, experiment.run
+    saved = find_params(run) or any(p.name.isdecimal() for p in (run / CHECKPOINTS).glob("*"))
+    free = FREE if saved else (*FREE, "model", "training", "init_from")
     new = to_json(experiment) | {
         "software": {
             "simuljax": simuljax.__version__,
@@ -204,7 +237,7 @@ def write_config(experiment: Experiment) -> None:
         changed = [
             line
             for line in differences(old, new)
-            if not any(line.startswith((f"{name} ", f"{name}.")) for name in FREE)
+            if not any(line.startswith((f"{name} ", f"{name}.")) for name in free)
         ]
         if changed:
             raise ConfigError(

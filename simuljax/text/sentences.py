@@ -15,7 +15,9 @@ ABBREVIATIONS = (
     *("mio", "mrd", "tel", "dipl", "ing", "abs", "bd"),
 )
 _OPENING = "\"'“”„‘’«»([¿¡"
-_END = re.compile(r"""(?<!\.)[.?!]["'”’»)\]]*$|[。！？]["'”’»」』)\]]*$""")
+CLOSING = r"""["'“”‘’«»)\]]*"""  # German closes with the quotes that English and French open with
+CJK_CLOSING = r"""["'”’»」』)\]]*"""  # no blank parts these from an opening quote
+_END = re.compile(rf"(?<!\.)[.?!]{CLOSING}$|[。！？]{CJK_CLOSING}$")
 
 
 def ends_sentence(word: str) -> bool:

@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Int16
 
 from simuljax.errors import SimuljaxError
-from simuljax.text.sentences import is_abbreviation
+from simuljax.text.sentences import CJK_CLOSING, CLOSING, is_abbreviation
 
 # Best first: the end of a sentence, of a clause, of a word. Chinese and Japanese have no spaces.
 _CUTS = (
-    re.compile(r"""[.!?…]["'”’»)\]]*\s|[。！？]["'”’»」』)\]]*"""),
+    re.compile(rf"[.!?…]{CLOSING}\s|[。！？]{CJK_CLOSING}"),
     re.compile(r"[,;:—]\s|[、，；：]"),
     re.compile(r"\s"),
 )

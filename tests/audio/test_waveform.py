@@ -105,9 +105,14 @@ def test_a_file_that_is_not_there(tmp_path):
     refused(str(tmp_path), "no such file", "Is a directory")
 
 
-@pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.mp3", "a.ogg", "a.opus", "a.aiff"])
+CONTAINERS = {"a.opus": ("OGG", "OPUS"), "a.sph": ("NIST", None), "a.wave": ("RF64", None)}
+
+
+@pytest.mark.parametrize(
+    "name", ["a.wav", "a.flac", "a.mp3", "a.ogg", "a.aiff", "a.w64", "a.au", *CONTAINERS]
+)
 def test_a_file_that_was_cut_off(tmp_path, name):
-    form, subtype = ("OGG", "OPUS") if name == "a.opus" else (None, None)
+    form, subtype = CONTAINERS.get(name, (None, None))
     path = write(tmp_path / name, np.tile(VOICE, 20), format=form, subtype=subtype)
     assert read_audio(path).samples.size == 320_000
     whole = path.read_bytes()
@@ -116,11 +121,12 @@ def test_a_file_that_was_cut_off(tmp_path, name):
         refused(path, "corrupt audio", name)
 
 
-def test_the_end_of_a_wav_need_not_be_known(tmp_path):
+@pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFF000, 0x7FFFFFDB])  # ffmpeg, sox, arecord
+def test_the_end_of_a_wav_need_not_be_known(tmp_path, size):
     """A program that writes to a pipe does not know how long the recording will be."""
     path = write(tmp_path / "a.wav")
     data = bytearray(path.read_bytes())
-    data[40:44] = struct.pack("<I", 0xFFFFFFFF)
+    data[40:44] = struct.pack("<I", size)
     path.write_bytes(data)
     np.testing.assert_array_equal(read_audio(path).samples, VOICE)
 

@@ -66,7 +66,7 @@ def spoil(place: Path) -> None:
     fine[777] = np.nan
     soundfile.write(place / "not a number.wav", fine, RATE, subtype="FLOAT")
     soundfile.write(place / "8 kHz stereo.wav", np.stack([plain[::2], 0 * plain[::2]], 1), 8000)
-    soundfile.write(place / "too short.wav", plain[:1599], RATE)
+    soundfile.write(place / "too short.wav", plain[:1598:2], 8000)
     soundfile.write(place / "too long.wav", hum(2.1), RATE)
     soundfile.write(place / "silence.wav", 0 * plain, RATE)
     soundfile.write(place / "rate that no filter fits.wav", plain, 999_983)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_pipelines import batches as batching
 from data_pipelines.batches import (
     ENDLESS,
     Batches,
@@ -23,6 +24,7 @@ from data_pipelines.batches import (
 )
 from data_pipelines.dataset import PreparedCorpus
 from data_pipelines.plan import ROUND, Lengths, cuts, describe_plan, make_plan
+from data_pipelines.utterance import CorpusError
 from simuljax.batch import Batch
 from simuljax.config.experiment import Budget
 from simuljax.text import EOS, Vocabulary
@@ -334,9 +336,11 @@ def test_one_compilation_for_each_shape(hums):
     assert count._cache_size() == len(read.plan.buckets) == 3
 
 
-def test_a_split_that_is_too_large_is_refused(hums):
+def test_a_split_that_is_too_large_is_refused(hums, monkeypatch):
     examples = examples_of(hums)
     gigabytes = hums["train"].table.samples.sum() * 2 / 1e9
-    with pytest.raises(ValueError, match=r"split train takes .* raise most_gb"):
-        load_resident(examples, most_gb=gigabytes * 0.9)
-    load_resident(examples, most_gb=gigabytes * 1.2)
+    monkeypatch.setattr(batching, "MOST_GB", gigabytes * 1.2)
+    load_resident(examples)
+    monkeypatch.setattr(batching, "MOST_GB", gigabytes * 0.9)
+    with pytest.raises(CorpusError, match=r"split train takes .* set --data.held disk"):
+        load_resident(examples)

@@ -7,6 +7,7 @@ import pytest
 
 from data_pipelines.dataset import open_corpus
 from simuljax.cli.main import main
+from tests.helpers.corpora import stored
 
 pytest.importorskip("espeakng_loader", reason="speech needs pip install 'simuljax[speech]'")
 
@@ -25,6 +26,14 @@ def test_prepare_ends_with_what_there_is(phrasebook, capsys):
     said = capsys.readouterr().out
     assert "train                   40" in said
     assert "shapes; padding:" in said and "of frames" in said and "of target" in said
+
+
+def test_what_the_usual_settings_cannot_hold_is_a_note(tmp_path, capsys):
+    letters = "".join(chr(0x4E00 + n) for n in range(9000))
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}").write_text(f"{letters}\n")
+    main(["prepare", "parallel-text", "--from", str(tmp_path), "--to", str(tmp_path / "to")])
+    assert "training needs other settings than the usual" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["prepare phrasebook --voice hibari", "speak text"])
@@ -50,12 +59,14 @@ def test_speak_reads_text_of_any_form(form, tmp_path, phrasebook):
         text.write_text("".join(f"{e}\t{g}\n" for e, g in zip(english, german, strict=True)))
     else:
         main(["prepare", "phrasebook", "--voice", "none", "--train", "2", "--valid", "1",
-              "--test", "1", "--to", str(text)])  # fmt: skip
+              "--test", "1", "--distil", "cat", "--to", str(text)])  # fmt: skip
         assert open_corpus(text)["train"].table.samples.sum() == 0
     main(["speak", str(text), "--to", str(tmp_path / "speech")])
     spoken = open_corpus(tmp_path / "speech")
     tables = [split.table for split in spoken.splits.values()]
     assert sum(map(len, tables)) >= 2
+    origins = {example["translation_origin"] for example in stored(spoken["train"])}
+    assert origins == {b"distilled by cat" if form == "prepared" else b""}
     assert all((table.samples > 8_000).all() and (table.words > 0).all() for table in tables)
 
 

@@ -1,14 +1,17 @@
 """The same options give the same bytes, however the preparation went; joined recordings."""
 
+import fcntl
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ from data_pipelines import prepare as preparing
 from data_pipelines.batches import Host, labels
 from data_pipelines.corpora import Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
-from data_pipelines.input import init_run, open_input
+from data_pipelines.input import TrainingInput, init_run, open_input
 from data_pipelines.joining import JoinedSplit, join
 from data_pipelines.prepare import Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
@@ -28,6 +31,7 @@ from tests.helpers.corpora import (
     REPOSITORY,
     assert_same_batch,
     build,
+    build_rows,
     finished,
     python,
     real,
@@ -73,6 +77,14 @@ def test_directories_with_other_things_are_refused(hums_root, tmp_path):
         with pytest.raises(CorpusError, match="holds something else: name an empty or a new"):
             prepare(HUMS, hums_root, place)
     assert tree(tmp_path / "letters") == {"mine.txt": b"Dear Ann"}
+
+
+def test_one_process_at_a_time_prepares_a_directory(hums_root, tmp_path):
+    (tmp_path / ".work").mkdir()
+    with (tmp_path / ".work" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(CorpusError, match=f"another process is preparing {tmp_path}"):
+            prepare(HUMS, hums_root, tmp_path)
 
 
 def interrupt(wanted: Preparation, root: Path, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,6 +254,21 @@ def test_an_interrupt_is_one_line_and_ends_the_workers(tmp_path, wait_s):
     assert until(lambda: not any(map(alive, workers)), 10)
 
 
+def test_an_interrupt_while_workers_start_is_not_lost(monkeypatch):
+    """The kernel gives it to any thread; a loaded program has several."""
+
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(preparing.forkserver, "ensure_running", interrupted)
+    over = threading.Event()
+    threading.Thread(target=over.wait, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt), preparing._interrupts_held_back():
+        pass
+    over.set()
+
+
 RATE = 16_000
 SEVERAL = Joining(utterances=4, seconds=5.0, pause_s=(0.1, 0.3), lead_s=(0.0, 0.2))
 CUT = Joining(lead_s=(-0.2, -0.05), trail_s=(-0.1, -0.1))
@@ -308,20 +335,48 @@ def test_recordings_follow_from_the_seed_and_the_option(hums, text):
     assert join(text["train"], SEVERAL, 0) is text["train"]
 
 
+def test_a_split_without_what_the_model_needs_is_refused(hums_root, tmp_path):
+    rows = [json.loads(line) for line in (hums_root / "train.jsonl").read_text().splitlines()[:4]]
+    for row in rows:
+        row["audio"] = str(hums_root / row["audio"])
+    bare = [{name: row[name] for name in ("audio", "translation")} for row in rows]
+    build_rows(tmp_path, {"train": rows, "bare": bare})
+    small = VocabularyConfig(kind="characters")
+    config = DataConfig(
+        directory=tmp_path / "prepared", valid="bare", source=small, target=small, budget=BUDGET
+    )
+    init_run(config, tmp_path / "run")
+    bad: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        (
+            {},
+            {"transcribed": True},
+            "split bare: 4 of 4 examples have no transcript, which --model.text",
+        ),
+        ({"task": "transcription"}, {}, "no target, which --data.task transcription"),
+        ({}, {"decides_at": "words"}, "split bare has no times of words"),
+        ({"valid": "train"}, {"decides_at": "phonemes"}, "split train has no times of phonemes"),
+    ]
+    for changes, needs, message in bad:
+        with pytest.raises(CorpusError, match=message):
+            opened(replace(config, **changes), tmp_path / "run", **needs)
+    assert opened(config, tmp_path / "run", decides_at="fixed").steps_per_epoch == 1
+
+
+def opened(config: DataConfig, run: Path, **options: Any) -> TrainingInput:
+    return open_input(config, run, seed=3, host=Host(), devices=1, **options)
+
+
 def test_a_run_reads_joined_batches_from_disk_and_device(hums, tmp_path):
     small, budget = VocabularyConfig(kind="characters"), replace(BUDGET, frames=3000)
     config = DataConfig(
         directory=hums.directory, source=small, target=small, budget=budget, joining=SEVERAL
     )
     init_run(config, tmp_path)
-    inputs = [
-        open_input(replace(config, held=held), tmp_path, seed=3, host=Host(), devices=1)
-        for held in ("disk", "device")
-    ]
+    inputs = [opened(replace(config, held=held), tmp_path) for held in ("disk", "device")]
     for _ in range(inputs[0].steps_per_epoch):
         read, held = (next(each.train) for each in inputs)
         assert_same_batch(held, read)
-    alone = open_input(replace(config, joining=Joining()), tmp_path, seed=3, host=Host(), devices=1)
+    alone = opened(replace(config, joining=Joining()), tmp_path)
     rows = [row for _ in range(alone.steps_per_epoch) for row in real(next(alone.train))]
     assert sorted(rows) == list(range(37))  # each utterance alone
     one, several = ([*each.valid()] for each in (alone, inputs[0]))

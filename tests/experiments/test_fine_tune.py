@@ -10,7 +10,8 @@ import pytest
 
 from data_pipelines.corpora import Manifest
 from data_pipelines.prepare import Preparation, prepare
-from simuljax.config.experiment import Budget, load_experiments
+from simuljax.config.experiment import CONFIG_FILE, DATA, Budget, load_experiments
+from simuljax.config.fields import to_json, write_json
 from simuljax.config.training import Objective
 from simuljax.models.parameters import by_path
 from simuljax.runs.train import train
@@ -33,6 +34,17 @@ def base(tmp_path_factory) -> Iterator[Path]:
     with compiling_quickly():
         train(replace(given, training=replace(given.training, updates=2)))
         yield place
+
+
+def test_nothing_of_the_bases_corpora_is_trained_on(tmp_path, monkeypatch):
+    given = experiment(tmp_path / "data", tmp_path / "run")
+    data = replace(given.data, text=tmp_path / "text", train="other", task="transcription")
+    (tmp_path / "run").mkdir()
+    write_json(tmp_path / "run" / CONFIG_FILE, to_json(replace(given, data=data)))
+    monkeypatch.setenv("SIMULJAX_BASE", str(tmp_path / "run"))
+    for fine_tuned in load_experiments(FILE).values():
+        used = {split: (DATA / "mine", split) for split in ("train", "valid")}
+        assert (fine_tuned.data.tables(), fine_tuned.data.task) == (used, "translation")
 
 
 @pytest.mark.slow

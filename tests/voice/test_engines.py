@@ -106,6 +106,7 @@ def test_a_missing_package_is_named(monkeypatch, package, make):
         ("Short. And whole.", ["Short. And whole."]),
         ("One two three. Four five six.", ["One two three.", "Four five six."]),
         ('He said "go now." They left him.', ['He said "go now."', "They left him."]),
+        ("„Es ist da.“ Er ging fort.", ["„Es ist da.“", "Er ging fort."]),
         ("Am bi. Do. Go hi. Ja. Li.", ["Am bi. Do. Go hi.", "Ja. Li."]),
         ("One Dr. Li and two more of us", ["One Dr. Li and two", "more of us"]),
         ("It is 3.5 or 4.75 and not any more", ["It is 3.5 or 4.75", "and not any more"]),

@@ -191,6 +191,13 @@ def test_what_was_said_is_not_asked_again(root, tmp_path, teacher, monkeypatch):
     assert calls(tmp_path) == [3, 3, 1, 3]
 
 
+def test_a_carriage_return_ends_no_line(root, tmp_path):
+    command = says(r"[print('a\rb') for _ in range(7)]")
+    for _ in range(2):  # written, then read again
+        listing = transformed(root, tmp_path, distil=command)
+        assert [u.translation for u in listing.splits["train"]] == ["a\rb"] * 7
+
+
 def test_speech_that_was_changed_already_is_changed_again(root, tmp_path):
     """Half of the sentences in `--voice both` have a speed before `--augment speed`."""
     listing, slower = Manifest().read(root), Transform(augment="speed")

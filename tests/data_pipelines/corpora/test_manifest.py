@@ -143,10 +143,11 @@ def test_what_is_skipped(root, row, reason):
 
 def test_lines_that_are_no_objects(root):
     good = json.dumps({"audio": "sound/a.wav", "translation": "Danke."})
-    write(root / "train.jsonl", f"{good}\n{{\n[1]\n")
+    halves = [good.replace("Danke.", "\\ud83d"), good.replace("a.wav", "\\ud83d.wav")]
+    lines = [good, "{", "[1]", *halves]
+    write(root / "train.jsonl", "\n".join(lines) + "\n")
     assert skips(Manifest().read(root)) == [
-        ("train.jsonl:2", "malformed row"),
-        ("train.jsonl:3", "malformed row"),
+        (f"train.jsonl:{number}", "malformed row") for number in range(2, 6)
     ]
 
 

@@ -473,6 +473,8 @@ def test_covost_has_a_joined_table_or_a_file_per_split_perhaps_elsewhere(tmp_pat
             lines.append(f"{key}.mp3|{said}|{meant}|{speaker}")
         write(tmp_path / "en" / f"covost_v2.en_de.{split}.tsv", table(*lines))
     assert CoVoST2().read(tmp_path) == whole
+    ends = {"en/covost_v2.en_de.tsv": table(*COVOST).replace("\tdev\n", "\\\\\tdev\n")}
+    assert [u.translation[-1] for u in read(tmp_path, "covost2", ends).splits["valid"]] == ["\\"]
     other = {"en/covost_v2.en_de.tsv": table(*COVOST).replace("\tdev\n", "\ttest_covost\n")}
     assert sizes(read(tmp_path, "covost2", other)) == {"train": 2, "test_covost": 1}
 

@@ -87,6 +87,7 @@ BAD = [
     ({SIDES[0]: SGM, SIDES[1]: "Eins.\n"}, r"no <seg>"),
     ({"a.en-de.xml": XML.replace('lang="de"', 'lang="fr"')}, r"no <ref lang='de'>"),
     ({"a.en-de.xml": XML[:200]}, r"not XML"),
+    ({"a.en-de.xml": XML.replace('id="2"', 'id="1"')}, r"document 'x', <src lang='en'>: two <seg>"),
     ({"deu.txt.gz": GZIPPED[: len(GZIPPED) // 2]}, r"deu.txt.gz: broken gzip file"),
     ({"deu.zip": b"no zip"}, r"deu.zip: not a whole zip archive"),
 ]

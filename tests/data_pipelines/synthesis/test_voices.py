@@ -6,12 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from data_pipelines.corpora import ParallelText, Spoken
 from data_pipelines.dataset import Example
 from data_pipelines.prepare import Limits, Shard, read_examples
 from data_pipelines.synthesis import Hibari, Voices, espeak, synthesise
 from data_pipelines.synthesis.speech import Speech
 from data_pipelines.synthesis.voices import UNINTELLIGIBLE, speakers
-from data_pipelines.utterance import Skip, Utterance, Voice
+from data_pipelines.utterance import CorpusError, Skip, Utterance, Voice
 from simuljax.voice import VoiceError
 from simuljax.voice.espeak import variants
 
@@ -51,6 +52,16 @@ def test_choices_are_varied_and_in_range():
 def test_choices_are_the_same_in_every_process():
     wanted = Voice(engine="espeak", variant="f4", words_per_minute=181, pitch=38)
     assert Voices(seed=5).choose("ü1", "test") == wanted
+
+
+def test_speakers_of_further_training_splits_and_languages_of_hibari(tmp_path):
+    for name in ("train_extra.en", "train_extra.de", "eval.en", "eval.de"):
+        (tmp_path / name).write_text("".join(f"So {n}.\n" for n in range(20)))
+    splits = Spoken(text=ParallelText()).read(tmp_path).splits
+    for split, part in (("train_extra", "train"), ("eval", "test")):
+        assert {u.speaker.removeprefix("espeak:") for u in splits[split]} <= {*speakers(part)}
+    with pytest.raises(CorpusError, match="hibari speaks English, not 'de': set --engine espeak"):
+        Spoken(text=ParallelText(source="de", target="en"), engine="both").read(tmp_path)
 
 
 def test_a_list_with_failures(tmp_path):
