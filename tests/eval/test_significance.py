@@ -229,7 +229,8 @@ def test_the_smallest_difference_that_could_be_found():
     assert compared(0.0, error=0.5).detectable(Rule()) == pytest.approx(0.5 * 3.107, rel=1e-3)
     assert compared(0.0).detectable(Rule(power=0.9)) > compared(0.0).detectable(Rule())
     several = judge([compared(0.0, error=0.5)] * 5, Rule())  # at 0.01: 3.169 standard errors
-    assert {round(each.comparison.detectable(Rule()), 2) for each in several} == {2.02}
+    found = [each.comparison.detectable(Rule()) for each in several if each.comparison]
+    assert found == [pytest.approx(2.02, abs=0.01)] * 5
     with pytest.raises(ValueError, match="seeds at least 2"):
         Rule(seeds=1)
 

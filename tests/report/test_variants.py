@@ -96,8 +96,8 @@ def test_curves_are_compared_at_equal_latency(variants):
     assert late.no_later == [], "nothing of it is early enough"
     fewer = at_equal_latency(variant("better", 0.75, seeds=(1,)), base, "AL")
     assert fewer is not None and fewer.seeds == [1]
-    one = (each.of_seeds([1]) for each in (better, base))
-    assert fewer == at_equal_latency(*one, "AL"), "means are of the same seeds"
+    one = at_equal_latency(better.of_seeds([1]), base.of_seeds([1]), "AL")
+    assert fewer == one, "means are of the same seeds"
 
 
 def tables(variants: list[Variant], baseline: Variant) -> list[Table]:
