@@ -121,7 +121,7 @@ def check_cut() -> None:
 def minimum_error_cut(units: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:
     """Return the number of units of each reference in the cut of least edit distance.
 
-    Case counts: mweralign ignores it, so words are replaced by numbers.
+    Case counts: mweralign ignores it, so words are replaced by numbers. Empty references get none.
     """
     align_texts = import_extra("mweralign", "longform").align_texts
     numbers: dict[str, int] = {}
@@ -129,10 +129,13 @@ def minimum_error_cut(units: Sequence[str], references: Sequence[Sequence[str]])
     def spell(words: Sequence[str]) -> str:
         return " ".join(f"w{numbers.setdefault(word, len(numbers))}" for word in words)
 
-    lines = [spell(reference) or "nothing" for reference in references]
+    places = [k for k, reference in enumerate(references) if reference] or [0]
+    lines = [spell(references[k]) or "nothing" for k in places]
     aligned = align_texts("\n".join(lines), spell(units)) if units else ""
-    counts = [len(line.split()) for line in aligned.split("\n")]
-    return (counts + [0] * len(references))[: len(references)]
+    counts = [0] * len(references)
+    for place, line in zip(places, aligned.split("\n"), strict=False):
+        counts[place] = len(line.split())
+    return counts
 
 
 def _cut_talk(
@@ -207,10 +210,10 @@ def _segment(entry: object, line: str, path: Path | str) -> Segment:
         raise RecordError(f"{path}: a segment needs wav, offset and duration, not {entry!r:.80}")
     wav, times = entry["wav"], (entry["offset"], entry["duration"])
     known = all(isinstance(time, int | float) and 0 <= time < math.inf for time in times)
-    if not isinstance(wav, str) or not known:
+    if not isinstance(wav, str) or not known or not times[1]:
         raise RecordError(
-            f"{path}: wav must be the name of a file, offset and duration seconds from 0 on, not "
-            f"{entry!r:.80}"
+            f"{path}: wav must be the name of a file, offset seconds from 0 on, and duration "
+            f"seconds above 0, not {entry!r:.80}"
         )
     start, duration = (time * 1000 for time in times)
     return Segment(

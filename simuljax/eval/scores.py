@@ -29,14 +29,18 @@ from simuljax.eval.latency import (
     length_adaptive_average_lagging,
     yaal,
 )
-from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit
+from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit, units_in
+from simuljax.eval.scripts import UNSPACED
 
 LATENCIES = ("AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF")
 Entries = Iterable[Mapping[str, object] | Record]
 HESITATIONS = frozenset(("uh", "um", "uhm", "hm", "hmm", "mm", "mmm", "mhm", "er", "erm", "eh"))
 
 _MARKS = re.compile(r"<[^>]*>|\[[^\]]*\]")
-_WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W_]+(?:'[^\W_]+)*")
+_SIGNS = r"(?:(?=\W)[\u0e31-\u0ece\u102b-\u103e\u1056-\u109d])*"  # on letters of Thai, Burmese
+_LETTER = rf"[^\W_{UNSPACED}]"
+_WORD = re.compile(rf"\d+(?:[.,]\d+)*|(?=[^\W_])[{UNSPACED}]{_SIGNS}|{_LETTER}+(?:'{_LETTER}+)*")
+_CHARACTERS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff]")
 
 
 def score(
@@ -158,23 +162,23 @@ def mean(values: Iterable[float]) -> float:
 
 
 def default_tokenizer(records: Sequence[Record], unit: Unit) -> str:
-    """Return the tokenizer of sacrebleu: 13a for words, char where there is kana, or zh."""
+    """Return the tokenizer of sacrebleu: 13a for words; zh; char for kana, Thai, Burmese."""
     if unit == "word":
         return "13a"
-    kana = any("\u3040" <= char <= "\u30ff" for r in records for char in r.reference or "")
-    return "char" if kana else "zh"
+    return "char" if any(_CHARACTERS.search(r.reference or "") for r in records) else "zh"
 
 
 def word_difference(records: Sequence[Record]) -> float:
     """Return the mean number of words above the reference's (Papi et al. 2022, table 2).
 
-    Below 0, words are missing. NaN without references.
+    Below 0, words are missing. NaN without references. Characters where delays are of these.
     """
     known = [record for record in records if record.reference is not None]
     if not known:
         return math.nan
-    more = (len(r.prediction.split()) - len((r.reference or "").split()) for r in known)
-    return sum(more) / len(known)
+    unit = find_unit(records)
+    texts = ((r.prediction, r.reference or "") for r in known)
+    return sum(len(units_in(a, unit)) - len(units_in(b, unit)) for a, b in texts) / len(known)
 
 
 def normalise(text: str) -> list[str]:
@@ -182,7 +186,7 @@ def normalise(text: str) -> list[str]:
 
     NFKC, lower case, ’ becomes '. Marks of a transcriber (<...>, [...]) and hesitations go. Hyphens
     split words; other punctuation goes, but for ' inside a word and . , between digits. Numbers
-    stay as they are written: "7" is not "seven".
+    stay as they are written: "7" is not "seven". Characters of scripts without spaces are words.
     """
     plain = _MARKS.sub(" ", unicodedata.normalize("NFKC", text).lower().replace("’", "'"))
     return [word for word in _WORD.findall(plain) if word not in HESITATIONS]

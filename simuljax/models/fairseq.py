@@ -4,9 +4,9 @@
     speech (s2t)            encoder.subsample.*     encoder.transformer_layers.*        decoder.*
     text (transformer)      encoder.embed_tokens    encoder.layers.*                    decoder.*
 
-Layers are Transformer layers with the norm first, as here. A speech encoder's last layers are those
-shared with text, as in Tang et al. 2021. The decisions of monotonic heads start from the queries
-and keys of ordinary cross-attention.
+Layers are Transformer layers with the norm first and one after the last, as here; others are
+refused. A speech encoder's last layers are those shared with text, as in Tang et al. 2021. The
+decisions of monotonic heads start from the queries and keys of ordinary cross-attention.
 """
 
 import re
@@ -71,6 +71,10 @@ class _State:
         if numbers != [*range(len(numbers))] or any(each != shapes[0] for each in shapes):
             problem = f"the layers under {prefix} are not {len(numbers)} of one kind"
             raise WeightsError(self.path, 0, f"{problem}; the file is damaged or of another model")
+        norm = re.sub(r"\w+\.$", "layer_norm", prefix)
+        if made and f"{norm}.weight" not in self.tensors:
+            problem = f"the layers under {prefix} have no {norm} after them: their norms come last"
+            raise WeightsError(self.path, 0, f"{problem}; train with normalize_before=True")
         return made
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from markupsafe import Markup
 
 from simuljax.eval.logs import Record, Unit, units_in
+from simuljax.eval.scripts import join_words
 from simuljax.report.page import render
 
 WIDTH, MARGIN, TAIL = 960, 12, 170  # of a row; its tail has room for the last words
@@ -40,8 +41,7 @@ class Burst:
 
     @property
     def text(self) -> str:
-        """Return the words, with spaces unless it is Chinese or the like."""
-        return ("" if all(map(_is_wide, "".join(self.words))) else " ").join(self.words)
+        return join_words(self.words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def commits_of(record: Record, unit: Unit = "word") -> list[tuple[float, str, st
         (
             delay / scale,
             f"{delay / scale:.{0 if scale == 1 else 1}f} {name}",
-            " ".join(w for _, w in group),
+            join_words(w for _, w in group),
         )
         for delay, group in moments
     ]
@@ -147,7 +147,7 @@ def _wrap(
     for word, _, time in written:
         times = () if time is None else (time,)
         last = bursts[-1] if bursts else None
-        if last and x + _width(" ".join([*last.words, word])) < WIDTH:
+        if last and x + _width(join_words([*last.words, word])) < WIDTH:
             bursts[-1] = replace(last, words=(*last.words, word), elapsed=last.elapsed + times)
         else:
             bursts.append(Burst(words=(word,), delay=delay, elapsed=times, x=x))
@@ -245,8 +245,4 @@ def _waveform(row: Row, samples: np.ndarray, top: int) -> str:
 
 
 def _width(text: str) -> float:
-    return sum(WIDE if _is_wide(char) else LETTER for char in text)
-
-
-def _is_wide(char: str) -> bool:
-    return unicodedata.east_asian_width(char) in "WF"
+    return sum(WIDE if unicodedata.east_asian_width(c) in "WF" else LETTER for c in text)

@@ -130,14 +130,21 @@ def check_vocabularies(
     own: Collection[str],
 ) -> None:
     """Reject embeddings, among the parameters `own`, that belong to another vocabulary."""
-    for side, parts in EMBEDDINGS.items():
-        taken = [p for p in own if p.startswith(parts) and source_of(p, rules) is not None]
-        theirs, ours = getattr(donor, side), getattr(data.vocabularies, side)
-        if taken and theirs.pieces != ours.pieces:
+
+    def side_of(path: str) -> str | None:
+        return next((side for side, parts in EMBEDDINGS.items() if path.startswith(parts)), None)
+
+    for path in own:
+        side, source = side_of(path), source_of(path, rules)
+        if side is None or source is None:
+            continue
+        given = side_of(source) or side
+        theirs, ours = getattr(donor, given), getattr(data.vocabularies, side)
+        if theirs.pieces != ours.pieces:
             raise ConfigError(
-                f"{taken[0]} would come from {init.run}, which has another {side} vocabulary "
-                f"({theirs.size} pieces, here {ours.size}): set --data.vocabularies-of "
-                f"{init.run} in a new run, or leave {taken[0]} out of its rules"
+                f"{path} would come from {source} of {init.run}, whose {given} vocabulary is not "
+                f"the {side} vocabulary here ({theirs.size} pieces, here {ours.size}): set "
+                f"--data.vocabularies-of {init.run} in a new run, or leave {path} out of its rules"
             )
 
 

@@ -20,6 +20,7 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
 from simuljax.eval.long_form import Segment
+from simuljax.eval.scripts import is_unspaced, timed_units
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Word
 from simuljax.serve.translator import Translator
@@ -72,7 +73,7 @@ class RecordingsSplit:
             duration = len(part.read()) * 1000 / RATE
             segment = Segment(
                 talk=f"joined-{number // joined}",
-                reference=part.transcript if self.transcribes else part.translation,
+                reference=self._reference(part),
                 start_ms=start,
                 duration_ms=duration,
             )
@@ -87,6 +88,15 @@ class RecordingsSplit:
         if isinstance(model, RunTranslator):
             return model.run.config.data.task == "transcription"
         return self.chosen.task == "transcribe"  # never in a cascade
+
+    @cached_property
+    def unspaced(self) -> bool | None:
+        """Return True if the references are written without spaces; None if there are none."""
+        text = "".join(map(self._reference, self.recordings))
+        return is_unspaced(text) if text.strip() else None
+
+    def _reference(self, recording: Spoken) -> str:
+        return recording.transcript if self.transcribes else recording.translation
 
     def records(self, done: Set[int]) -> Iterator[list[Record]]:
         """Yield the records of the utterances that are not done, some at a time."""
@@ -117,13 +127,13 @@ class RecordingsSplit:
     def _record(self, index: int, samples: np.ndarray, words: Sequence[Word]) -> Record:
         """Note the words; those committed together, such as a segment's, share their delay."""
         recording, live = self.recordings[index], self.chosen.mode == "live"
-        each = [(text, word) for word in words for text in word.text.split()]
+        prediction, units = timed_units(((word.text, word) for word in words), self.unspaced)
         return Record(
             index=index,
-            prediction=" ".join(text for text, _ in each),
-            delays=tuple(word.delay_ms for _, word in each),
-            elapsed=tuple(word.elapsed_ms for _, word in each) if live else (),
-            reference=recording.transcript if self.transcribes else recording.translation,
+            prediction=prediction,
+            delays=tuple(word.delay_ms for word in units),
+            elapsed=tuple(word.elapsed_ms for word in units) if live else (),
+            reference=self._reference(recording),
             source=recording.id,
             source_length=len(samples) * 1000 / RATE,
         )

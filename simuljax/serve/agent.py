@@ -21,6 +21,7 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.options import Option, from_options, leaf_types, options_of
 from simuljax.decode.context import StreamLimits
 from simuljax.decode.policies import POLICIES
+from simuljax.eval.scripts import join_words
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import load_run
 from simuljax.serve.session import Stream, Word
@@ -125,7 +126,7 @@ def act(words: Sequence[Word | TextWord], states: LiveStates) -> Action:
         words = [*words, *states.stream.finish()]
     if not words and not ended:
         return ReadAction()
-    return WriteAction(" ".join(word.text for word in words), finished=ended)
+    return WriteAction(join_words(word.text for word in words), finished=ended)
 
 
 def add_common_args(parser: ArgumentParser, without: Sequence[str] = ()) -> None:

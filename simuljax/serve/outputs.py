@@ -25,6 +25,7 @@ from rich.live import Live
 from rich.text import Text
 
 from simuljax.eval.logs import Record
+from simuljax.eval.scripts import is_unspaced, join_words, space_between, timed_units
 from simuljax.serve.pipeline import Pipeline
 from simuljax.serve.session import Word
 from simuljax.text.sentences import ends_sentence
@@ -100,13 +101,14 @@ def subtitles(words: Sequence[Word]) -> Iterator[tuple[float, float, str]]:
     """Yield (start, end, text) that show no word before it was committed, and never two at a time.
 
     start = max(delay of its last word, end of the subtitle before)
-    end   = start + clip(characters / 17, 1 s, 6 s)
+    end   = start + clip(characters / 17, 1 s, 6 s), each as two in a script without spaces
     """
     end_s = 0.0
     for group in _groups(words):
-        text = " ".join(word.text for word in group)
+        text = join_words(word.text for word in group)
+        size = len(text) * _width_of_letters(text)
         start_s = max(group[-1].delay_ms / 1000, end_s)
-        end_s = start_s + min(max(len(text) / _CHARACTERS_PER_S, _SHORTEST_S), _LONGEST_S)
+        end_s = start_s + min(max(size / _CHARACTERS_PER_S, _SHORTEST_S), _LONGEST_S)
         yield start_s, end_s, "\n".join(_wrapped(text))
 
 
@@ -114,7 +116,7 @@ def _groups(words: Sequence[Word]) -> Iterator[list[Word]]:
     """Split words at the ends of sentences, after two full lines, and where they come later."""
     group: list[Word] = []
     for word in words:
-        text = " ".join(w.text for w in (*group, word))
+        text = join_words(w.text for w in (*group, word))
         if group and (
             len(_wrapped(text)) > _LINES
             or word.delay_ms - group[0].delay_ms > _SPAN_S * 1000
@@ -128,7 +130,11 @@ def _groups(words: Sequence[Word]) -> Iterator[list[Word]]:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _LINE, break_on_hyphens=False)
+    return textwrap.wrap(text, _LINE // _width_of_letters(text), break_on_hyphens=False)
+
+
+def _width_of_letters(text: str) -> int:
+    return 2 if is_unspaced(text) else 1
 
 
 def _clock(seconds: float, mark: str) -> str:
@@ -138,11 +144,12 @@ def _clock(seconds: float, mark: str) -> str:
 
 def log_record(words: Sequence[Word], source: str, recorded_s: float) -> Record:
     """Return SimulEval's record of a translation without a reference."""
+    prediction, units = timed_units((word.text, word) for word in words)
     return Record(
         index=0,
-        prediction=" ".join(word.text for word in words),
-        delays=tuple(word.delay_ms for word in words),
-        elapsed=tuple(word.elapsed_ms for word in words),
+        prediction=prediction,
+        delays=tuple(word.delay_ms for word in units),
+        elapsed=tuple(word.elapsed_ms for word in units),
         source=source,
         source_length=recorded_s * 1000,
     )
@@ -158,7 +165,7 @@ class PlainText:
 
     def __init__(self, out: TextIO, line_per: Literal["word", "commit", "recording"]):
         self.out, self.line_per = out, line_per
-        self._separator = ""
+        self._last = ""  # word of the line
         if line_per == "word":
             print(self.HEADER, file=out, flush=True)
 
@@ -169,9 +176,10 @@ class PlainText:
                 print(line, file=self.out, flush=True)
             return
         for _, commit in itertools.groupby(words, lambda word: word.delay_ms):
-            text = self._separator + " ".join(word.text for word in commit)
+            texts = [word.text for word in commit]
+            text = space_between(self._last, texts[0]) + join_words(texts)
             print(text, end="\n" if self.line_per == "commit" else "", file=self.out, flush=True)
-            self._separator = " " if self.line_per == "recording" else ""
+            self._last = texts[-1] if self.line_per == "recording" else ""
 
     def close(self) -> None:
         if self.line_per == "recording":
@@ -195,7 +203,7 @@ class Screen:
         self._shown: tuple[str, ...] = ()
 
     def show(self, words: Sequence[Word], pipeline: Pipeline, settings: str, help: str) -> None:
-        text = Text(" ".join([self._line, *(printable(word.text) for word in words)]).strip())
+        text = Text(join_words([self._line, *(printable(word.text) for word in words)]).strip())
         *full, last = text.wrap(self.console, self.console.width) or [Text()]
         self._line = last.plain.rstrip()
         pending = printable(pipeline.stream.pending).strip()
@@ -205,7 +213,7 @@ class Screen:
         self._shown = shown
         for line in full:
             self.console.print(line)
-        whole = Text(f"{self._line} ".lstrip()) + Text(pending, "dim")
+        whole = Text(self._line + space_between(self._line, pending)) + Text(pending, "dim")
         lines = whole.wrap(self.console, self.console.width)[:_TEXT_LINES]
         below = Text("\n".join(shown[2:]), no_wrap=True, overflow="crop")
         self.live.update(Group(*lines, below), refresh=True)

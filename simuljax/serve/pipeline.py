@@ -37,6 +37,7 @@ from jaxtyping import Int16
 
 from simuljax.audio import RATE, AudioError, read_audio
 from simuljax.errors import SimuljaxError
+from simuljax.eval.scripts import join_words
 from simuljax.serve.session import Word
 
 Pace = Literal["fast", "real"]
@@ -271,12 +272,12 @@ class Pipeline:
             words = tuple(replace(word, elapsed_ms=1000 * self._ready_s) for word in words)
         self.words.extend(words)
         if words and self.speaker is not None:
-            self._to_speak.put((" ".join(word.text for word in words), self._ready_s))
+            self._to_speak.put((join_words(word.text for word in words), self._ready_s))
 
     def _speak(self) -> None:
         while (items := _take(self._to_speak)) and not self._failed:
             texts, ready_s = zip(*items, strict=True)
-            self.speaker.say(" ".join(texts), ready_s[-1])
+            self.speaker.say(join_words(texts), ready_s[-1])
         if not self._failed:
             self.speaker.finish()
 

@@ -52,7 +52,7 @@ class Http:
             raise VoiceError(f"{self.url} needs a key: set {KEY}, or give key=")
         if not (self.key.isascii() and self.key.isprintable()):
             raise VoiceError("the key has characters that no key has: check how it was copied")
-        if urlsplit(self.url).scheme not in ("http", "https"):
+        if not _is_address(self.url):
             raise VoiceError(f"url is {self.url!r}; give one like https://api.elevenlabs.io")
 
     @property
@@ -83,12 +83,29 @@ class Http:
         except VoiceError as error:  # a server may repeat the key in its message
             raise VoiceError(str(error).replace(self.key, "***")) from None
         text_like = kind.startswith(("text/", "application/json"))
-        if text_like or not body or len(body) % 2 or body[:4] in (b"RIFF", b"OggS", b"fLaC"):
+        if text_like or not body or len(body) % 2 or _is_file(kind, body):
             raise VoiceError(
                 f"{self.url} was asked for {_FORMAT} and answers with {len(body)} bytes of {kind}"
                 f" that are no 16-bit samples: {body[:60]!r}"
             )
         return np.frombuffer(body, "<i2").astype(np.int16)
+
+
+def _is_address(url: str) -> bool:
+    """Return True for http(s), a host, and a port if one is given."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return known and bool(parts.hostname) and not any(map(str.isspace, url))
+
+
+def _is_file(kind: str, body: bytes) -> bool:
+    """Return True for the beginning of a sound file; an MP3 without a tag needs its type too."""
+    is_mp3 = body[0] == 0xFF and body[1] & 0xE6 == 0xE2  # layer 3: samples may begin with FF FF
+    is_mp3 = is_mp3 and kind in ("audio/mpeg", "audio/mp3")
+    return is_mp3 or body.startswith((b"RIFF", b"OggS", b"fLaC", b"ID3"))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -111,7 +128,7 @@ def _post(request: urllib.request.Request) -> tuple[str, bytes]:
                 return answer.headers.get_content_type(), answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                said = " ".join(error.read().decode(errors="replace").split())[:_QUOTED]
+                said = " ".join(_message(error).decode(errors="replace").split())[:_QUOTED]
             problem = f"status {error.code} ({error.reason}), which says {said!r}"
             if error.code != 429 and error.code < 500:
                 check = _CHECK.get(error.code, "the address, the voice and the settings")
@@ -125,3 +142,11 @@ def _post(request: urllib.request.Request) -> tuple[str, bytes]:
         if attempt > _RETRIES or wait_s > _LONGEST_WAIT_S:
             raise VoiceError(f"{request.full_url}: {problem}; gave up (attempt {attempt})")
         time.sleep(wait_s)
+
+
+def _message(error: urllib.error.HTTPError) -> bytes:
+    """Return what a server says about an error; nothing if that is cut off."""
+    try:
+        return error.read()
+    except (OSError, http.client.HTTPException):
+        return b""

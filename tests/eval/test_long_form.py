@@ -114,6 +114,8 @@ def test_words_are_cut_where_the_edit_distance_is_least():
     assert minimum_error_cut([*"axcde"], [["a"], ["c", "d"], ["e"]]) != [5, 0, 0]
     assert minimum_error_cut([*"AbBa"], [["A", "b"], ["B", "a"]]) == [2, 2]
     assert minimum_error_cut([], [["a"], ["b"]]) == [0, 0]
+    assert minimum_error_cut([*"ab"], [[], ["a", "b"], []]) == [0, 2, 0]
+    assert minimum_error_cut(["a"], [[], []]) == [1, 0]
 
 
 @needs_mweralign
@@ -144,9 +146,10 @@ GOOD = "- {wav: a.wav, offset: 0.5, duration: 1.5}\n"
         (b"", "times has no segments"),
         (b"- a.wav", "a segment needs wav, offset and duration, not 'a.wav'"),
         (b"- {wav: 7, offset: 0, duration: 1}", "times: wav must be the name of a file"),
-        (b"- {wav: a.wav, offset: '1', duration: 1}", "offset and duration seconds from 0 on"),
-        (b"- {wav: a.wav, offset: .nan, duration: 1}", "offset and duration seconds from 0 on"),
-        (b"- {wav: a.wav, offset: 0, duration: -1}", "offset and duration seconds from 0 on"),
+        (b"- {wav: a.wav, offset: '1', duration: 1}", "offset seconds from 0 on"),
+        (b"- {wav: a.wav, offset: .nan, duration: 1}", "offset seconds from 0 on"),
+        (b"- {wav: a.wav, offset: -1, duration: 1}", "offset seconds from 0 on"),
+        (b"- {wav: a.wav, offset: 0, duration: 0.0}", "duration seconds above 0, not .*0.0"),
     ],
 )
 def test_segments_that_cannot_be_read(tmp_path, times, sentence):

@@ -21,6 +21,7 @@ from simuljax.eval.scores import (
     word_difference,
     word_error_rate,
 )
+from simuljax.eval.scripts import join_words
 from tests.eval.logs import ACL, made_up, needs_published_log, published
 from tests.oracles import evaluation_metrics as oracle
 
@@ -131,7 +132,23 @@ def test_characters():
     scores = score([record])
     assert scores["AL"] == pytest.approx((300 + 600 - 225 + 900 - 450) / 3)
     assert "tok:zh" in scores["signature"]
-    assert "tok:char" in score([record | {"reference": "こんにちは"}])["signature"]
+    for reference in ("こんにちは", "สวัสดี"):
+        assert "tok:char" in score([record | {"reference": reference}])["signature"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("so it goes", "so it goes"),
+        ("我 都“ 沒有” 辦法 。 今 日", "我都“沒有”辦法。今日"),
+        ("我 用 iPhone 15 打“ 電話", "我用 iPhone 15 打“電話"),
+        ("ประ เทศ ไทย", "ประเทศไทย"),
+        ("안녕하세요 저는", "안녕하세요 저는"),
+        ("in 東京 today", "in 東京 today"),
+    ],
+)
+def test_words_are_joined_as_their_script_is_written(words, text):
+    assert join_words(["", *words.split()]) == text
 
 
 def test_logs_that_cannot_be_scored():
@@ -184,6 +201,10 @@ def test_words_above_the_reference():
     records = [Record(prediction=p, delays=(), source_length=1, reference=r) for p, r in pairs]
     assert word_difference(records) == (1 - 3 + 0) / 3
     assert math.isnan(word_difference(records[3:]))
+    assert (
+        word_difference([Record(prediction="你好", delays=(1, 2), source_length=3, reference="你")])
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,6 +216,7 @@ def test_words_above_the_reference():
         ("Um, uh hmm the 'quoted' word", ["the", "quoted", "word"]),
         ("Été à l'été — no_name", ["été", "à", "l'été", "no", "name"]),
         ("... - !", []),
+        ("我用iPhone 15打。「กิน」", [*"我用", "iphone", "15", "打", "กิ", "น"]),
     ],
 )
 def test_normalised_words(text, words):

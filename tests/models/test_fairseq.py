@@ -198,6 +198,10 @@ def test_other_and_damaged_files_get_a_sentence(tmp_path, own):
     gap = {n: t for n, t in joint().items() if "text_encoder.layers.1" not in n}
     with pytest.raises(WeightsError, match=r"layers under encoder\.text_encoder\.layers"):
         load_fairseq(save(tmp_path / "gap.pt", gap), paths_of)
+    for part, tensors in {"encoder": joint(), "decoder": joint()}.items():
+        late = {n: t for n, t in tensors.items() if not re.match(rf"{part}\S*r\.layer_norm", n)}
+        with pytest.raises(WeightsError, match=rf"{part}\.\S*\.layer_norm .*normalize_before"):
+            load_fairseq(save(tmp_path / "late.pt", late), paths_of)
     wide = {n: np.tile(t, 2) for n, t in filled_at_random(text("encoder")).items()}
     with pytest.raises(ConfigError, match="no parameter of a size"):
         filled(save(tmp_path / "wide.pt", wide), own)

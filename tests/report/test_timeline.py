@@ -83,6 +83,8 @@ def test_talks_are_cut_into_rows():
 def test_characters_and_words_of_a_text_source():
     assert units_in(CHINESE.prediction, "char") == ["你", "好", "吗"]
     assert [text for _, text in words_of(parsed(draw_timeline(CHINESE, "char")))] == ["你好", "吗"]
+    korean = Record(prediction="한국 사람", delays=(300.0, 300.0), source_length=900.0)
+    assert [text for _, text in words_of(parsed(draw_timeline(korean)))] == ["한국 사람"]
     text = Record(prediction="das Haus", delays=(2, 3), source_length=3, source="the house stands")
     tree = parsed(draw_timeline(text))
     scale = {t.text for group in named(tree, "scale") for t in group.iter("text")}

@@ -1,11 +1,15 @@
 """Parameters from another model: what fits goes in, what does not is left and named."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simuljax.runs.init_from import table, transfer
+from simuljax.config.fields import ConfigError
+from simuljax.runs.init_from import check_rules, check_vocabularies, table, transfer
 
 QUERY = "decoder/layer/cross/heads/query"
 
@@ -114,3 +118,18 @@ def test_dtype_devices_and_structure_are_those_of_the_model() -> None:
 def test_rules_that_cannot_be_meant(rules: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         transfer(model(), model(), rules)
+
+
+def test_the_vocabulary_is_that_of_the_side_it_comes_from() -> None:
+    ours, theirs, other = (SimpleNamespace(pieces=tuple(p), size=3) for p in ("abc", "xyz", "uvw"))
+    init, donor = SimpleNamespace(run="donor"), SimpleNamespace(source=ours, target=theirs)
+    paths = ("text/embedding/embedding", "decoder/embedding/embedding")
+    rules = check_rules(["text/embedding <- decoder/embedding"], paths, paths)
+
+    def check(source: Any) -> None:
+        data: Any = SimpleNamespace(vocabularies=SimpleNamespace(source=source, target=other))
+        check_vocabularies(init, rules, donor, data, paths)  # pyright: ignore[reportArgumentType]
+
+    check(theirs)
+    with pytest.raises(ConfigError, match=r"text/embedding.* from decoder/embedding.*target voc"):
+        check(ours)

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +17,12 @@ from simuljax.audio import RATE
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.decode.policies import Greedy
-from simuljax.eval import read_records
+from simuljax.eval import read_records, score
 from simuljax.eval.long_form import score_longform
+from simuljax.eval.scores import normalise, word_error_rate
 from simuljax.runs import evaluate as evaluating
 from simuljax.runs.evaluate import evaluate
-from simuljax.runs.recordings import open_recordings
+from simuljax.runs.recordings import RecordingsSplit, Spoken, open_recordings
 from simuljax.serve.session import Word
 from simuljax.serve.translator import load
 from tests.helpers.corpora import build, stored, write_hums
@@ -150,6 +153,36 @@ def test_a_run_is_played_joined_recordings(tmp_path, monkeypatch):
 def test_transcription_has_a_word_error_rate(corpus, model):
     scores = evaluate(Evaluation(run=model, corpus=corpus, task="transcribe"))
     assert scores["WER"] == 100.0, "digits are not words"
+
+
+@pytest.mark.parametrize(
+    ("references", "words", "kept"),
+    [
+        (("我都沒有辦法。", "OK"), ("我 都 沒有 辦法。", "OK"), ("我都沒有辦法。", "OK")),
+        (("ไทย มีอากาศ",), ("ไท ย มี อากาศ",), ("ไทยมีอากาศ",)),
+        (
+            ("你 好吗 我 们 都",),
+            ("你 好吗 我 们 都",),
+            ("你 好吗 我 们 都",),
+        ),  # as the references are
+    ],
+)
+def test_what_is_written_without_spaces_is_scored_by_the_character(references, words, kept):
+    sound = partial(np.zeros, RATE, np.int16)
+    split = [Spoken(id=r, transcript=r, translation="", read=sound) for r in references]
+    chosen: Any = Evaluation(run=Path("x"), corpus=Path("c"), task="transcribe")
+    model: Any = EchoModel()
+    played = RecordingsSplit(model=model, split=split, chosen=chosen, settings={})
+    records = [
+        played._record(
+            i, sound(), [Word(text=t, delay_ms=900.0, elapsed_ms=0.0) for t in text.split()]
+        )
+        for i, text in enumerate(words)
+    ]
+    assert tuple(record.prediction for record in records) == kept
+    assert score(records)["BLEU"] == pytest.approx(100) and score(records)["AL"] > 0
+    pairs = [(normalise(r.reference or ""), normalise(r.prediction)) for r in records]
+    assert word_error_rate(pairs) == 0
 
 
 def test_model_file_needs_a_corpus(model):

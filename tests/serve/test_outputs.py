@@ -136,6 +136,16 @@ def test_a_pipe_gets_the_words(line_per, lines):
     assert out.getvalue().splitlines() == lines.split("|")
 
 
+def test_no_space_is_written_where_the_script_has_none():
+    out, terminal = io.StringIO(), Terminal()
+    for display in (PlainText(out, "recording"), Screen(terminal)):
+        show(display, [word("我"), word("都")], "好")
+        assert isinstance(display, PlainText) or terminal.shown[0] == "我都好"
+        show(display, [word("好。", 10)])
+        display.close()
+    assert out.getvalue() == "我都好。\n" and terminal.shown == ["我都好。"]
+
+
 def test_a_dumb_terminal_gets_plain_text(monkeypatch):
     tty = type("Tty", (io.StringIO,), {"isatty": lambda _: True})
     monkeypatch.setenv("TERM", "dumb")
@@ -241,6 +251,8 @@ def test_subtitles_break_at_sentences_full_lines_and_gaps():
     assert " ".join(shown).split() == ["word"] * 40
     apart = subtitles(words("a b c d", 1.0, 2.9, 3.1, 9.0))
     assert [text for _, _, text in apart] == ["a b", "c", "d"]
+    ((start, end, han),) = subtitles(words("好 " * 34, 1.0))
+    assert (han, end - start) == ("好" * 21 + "\n" + "好" * 13, 4.0)
 
 
 def test_a_subtitle_shows_no_word_before_it_was_committed_and_none_overlap():
@@ -263,6 +275,8 @@ def test_the_log_record_is_simulevals():
     assert record.pop("delays") == [1000.0, 2000.0] and record.pop("elapsed") == [1005.0, 2005.0]
     source = {"source": "talk.wav", "source_length": 2500.0}
     assert record == {"index": 0, "reference": None, **source}
+    chinese = log_record([word("沒有", 1), word("OK", 2), word("辦法。", 3)], "talk.wav", 2.5)
+    assert (chinese.prediction, chinese.delays) == ("沒有 OK 辦法。", (1, 1, 2, 2, 3, 3, 3))
 
 
 def after(keys: str, settings: WhisperStreaming) -> WhisperStreaming:

@@ -1,6 +1,7 @@
 """A voice on a server: what is asked, what is retried, and that the key stays secret."""
 
 import json
+import re
 import socket
 import threading
 import time
@@ -113,7 +114,9 @@ def test_what_is_asked_and_said(server):
     np.testing.assert_array_equal(samples, tone(TEXT))
     said.speak(TEXT, speed=1.25)
     assert said.speak("— !").shape == (0,)  # asks nobody
-    (_, headers, first), (_, _, fast) = server.asked
+    server.trouble.append(answering(b"\xff\xff\1\0", Content_Type="audio/mpeg"))  # no MP3
+    assert list(said.speak(TEXT)) == [-1, 1]
+    (_, headers, first), (_, _, fast), _ = server.asked
     assert headers["content-type"] == "application/json"
     assert first == {"text": TEXT, "model_id": "eleven_flash_v2_5"}
     assert fast == first | {"voice_settings": {"speed": 1.2}}
@@ -129,10 +132,17 @@ def test_long_text_goes_in_sentences(server, monkeypatch):
 
 HANG_UP = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)  # noqa: E731
 BREAK_OFF = answering(b"\0" * 10, Content_Length="20")
-PASSING = [refusing(500), refusing(429, Retry_After="0"), BREAK_OFF, sleeping(0.5), HANG_UP]
+PASSING = {
+    "500": refusing(500),
+    "500 broken off": lambda handler: handler.send(500, b"no", Content_Length="9"),
+    "429": refusing(429, Retry_After="0"),
+    "broken off": BREAK_OFF,
+    "timeout": sleeping(0.5),
+    "hung up": HANG_UP,
+}
 
 
-@pytest.mark.parametrize("trouble", PASSING, ids=["500", "429", "broken off", "timeout", "hung up"])
+@pytest.mark.parametrize("trouble", PASSING.values(), ids=PASSING)
 def test_passing_trouble_passes(server, trouble, monkeypatch):
     monkeypatch.setattr(remote, "_TIMEOUT_S", 0.3)
     server.trouble.append(trouble)
@@ -163,6 +173,9 @@ def test_the_server_says_how_long_to_wait(server, monkeypatch):
         (answering(b""), "0 bytes"),
         (answering(b"\1\2\3"), "3 bytes .* no 16-bit samples"),
         (answering(b"RIFFnonsense"), "no 16-bit samples"),
+        (answering(b"ID3\4nonsense"), "no 16-bit samples"),
+        (answering(b"\xff\xfb\x90\x64", Content_Type="audio/mpeg"), "4 bytes of audio/mpeg"),
+        (lambda handler: handler.send(422, b"no", Content_Length="9"), "status 422.*says ''"),
     ],
 )
 def test_lasting_trouble_is_an_error(server, trouble, message, monkeypatch):
@@ -201,5 +214,7 @@ def test_keys_and_addresses(server, monkeypatch):
     with pytest.raises(VoiceError, match="check how it was copied") as raised:
         Http(voice=VOICE, key="abc\ndef")
     assert "abc" not in str(raised.value)
-    with pytest.raises(VoiceError, match=r"url is 'api\.elevenlabs\.io'"):
-        Http(voice=VOICE, key=KEY, url="api.elevenlabs.io")
+    odd = ("api.elevenlabs.io", "http://[::1", "http://localhost:abc", "http:///x", "http://a b/")
+    for url in odd:
+        with pytest.raises(VoiceError, match=re.escape(f"url is {url!r}")):
+            Http(voice=VOICE, key=KEY, url=url)

@@ -50,7 +50,7 @@ def export(
         raise SimuljaxError(f"tokens is {count}; {weights} has {known.end}, of which {FEWEST} stay")
     kept, rows = common_tokens(known.tokens, text, count), tensors[EMBEDDING]
     tensors[EMBEDDING] = np.concatenate([rows[kept], rows[known.end :]])
-    if is_usual(tensors[SINUSOIDS]):
+    if SINUSOIDS in tensors and is_usual(tensors[SINUSOIDS]):
         del tensors[SINUSOIDS]
     to.mkdir(parents=True, exist_ok=True)
     write_tiktoken(to / VOCABULARY, [known.tokens[i] for i in kept])

@@ -82,7 +82,8 @@ def align_text(
     for k, (opening, text) in enumerate(zip(openings, texts, strict=True)):
         first, last = len(opening) - 1, len(rows[k])
         # Row t of the attention is of the position that predicts the token after it.
-        matrix = alignment_matrix(energies[k, :, :last, : frames[k] // 2])[first : last - 1]
+        states = max(1, frames[k] // 2)
+        matrix = alignment_matrix(energies[k, :, :last, :states])[first : last - 1]
         probabilities = np.exp(log_probs[k, first : first + len(text)])
         aligned.append(Alignment(matrix=matrix, probabilities=probabilities))
     return aligned
@@ -100,8 +101,8 @@ def time_words(
     texts = [[i for i in text if i < tokenizer.end] for text in texts]
     aligned = align_text(model, tokenizer, memory, texts, contexts, frames)
     return [
-        _timed(tokenizer.words(text, context.language), alignment)
-        for text, context, alignment in zip(texts, contexts, aligned, strict=True)
+        _timed(tokenizer.words(text, "en" if c.task == "translate" else c.language), alignment)
+        for text, c, alignment in zip(texts, contexts, aligned, strict=True)
     ]
 
 

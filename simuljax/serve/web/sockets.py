@@ -32,6 +32,7 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from simuljax.audio import RATE
+from simuljax.eval.scripts import join_words, space_between
 from simuljax.serve.web.hub import LOG, RATES, Hub, LiveSession, Refused
 
 CLOSE_CODES = {"shutdown": 1012, "full": 1013, "late": 1013, "failure": 1011, "frame": 1009}
@@ -295,7 +296,7 @@ class RealtimeSocket(Socket):
             async for words in session.follow():
                 for word in words:
                     times = {"delay_ms": word.delay_ms, "elapsed_ms": word.elapsed_ms}
-                    delta = f" {word.text}" if texts else word.text
+                    delta = space_between(texts[-1] if texts else "", word.text) + word.text
                     await self._send(f"{TRANSCRIPTION}.delta", **item, delta=delta, **times)
                     texts.append(word.text)
         except Refused as refusal:
@@ -305,7 +306,7 @@ class RealtimeSocket(Socket):
                 await self._send(f"{TRANSCRIPTION}.failed", **item, error=refusal.error)
             raise
         usage = {"type": "duration", "seconds": session.received / session.rate}
-        transcript = " ".join(texts)
+        transcript = join_words(texts)
         await self._send(f"{TRANSCRIPTION}.completed", **item, transcript=transcript, usage=usage)
         if session.farewell is not None:
             raise session.farewell

@@ -10,6 +10,7 @@ prompt of what follows.
 """
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,12 +21,14 @@ from simuljax.audio import RATE
 from simuljax.config.fields import Checked, setting
 from simuljax.decode.policies import Hypotheses, Policy, Step
 from simuljax.decode.stammer import MARKS, plain, run_length
+from simuljax.eval import scripts
 from simuljax.models.whisper import Decoded, Tokenizer
 from simuljax.models.whisper.decoding import compression_ratio
 from simuljax.models.whisper.tokenizer import UNSPACED
 
 FRAME = RATE // 20  # 50 ms
 _LEAST = RATE  # sound that shows if loudness moves
+_SPELLED = re.compile(rf"[^\s{scripts.UNSPACED}]{{2}}")  # letters or digits of one word
 Part = tuple[list[int], list[float], float, float]  # ids, their log P, start, end
 
 
@@ -216,8 +219,8 @@ def words_of(
 ) -> list[SpelledWord]:
     """Return words as they are separated by spaces; in a language without, characters.
 
-    Marks of punctuation belong to the word before them, and their attention, which is anywhere, to
-    none.
+    Letters and digits of another script stay together there. Marks of punctuation belong to the
+    word before them, and their attention, which is anywhere, to none.
     """
     words: list[SpelledWord] = []
     states, place = [int(state) for state in states], 0
@@ -225,7 +228,9 @@ def words_of(
         is_mark = is_punctuation(unit.text)
         state = 0 if is_mark else max(states[place : place + len(unit.tokens)])
         place += len(unit.tokens)
-        spaced = unit.text.startswith(" ") if language not in UNSPACED else not is_mark
+        spaced = unit.text.startswith(" ")
+        if language in UNSPACED and words:
+            spaced = not is_mark and not _SPELLED.match(words[-1].text[-1:] + unit.text[:1])
         if spaced or not words:
             words.append(SpelledWord(text=unit.text, ids=unit.tokens, state=state))
             continue
@@ -324,7 +329,7 @@ def repeats_itself(text: str, guards: Guards) -> bool:
 
     The latter catches loops when they begin: "for the recipe" three times, a word five times.
     """
-    if compression_ratio(text) > guards.compression:
+    if compression_ratio(scripts.join_words(text.split())) > guards.compression:
         return True
     words = [plain(word) for word in text.split()]
     return any(

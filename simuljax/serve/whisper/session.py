@@ -22,6 +22,7 @@ from simuljax.config.decoding import Stammer
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.decode.policies import Consensus, Policy
 from simuljax.decode.stammer import RepetitionFilter, plain
+from simuljax.eval.scripts import join_words
 from simuljax.models.whisper import Decoding
 from simuljax.models.whisper.config import WINDOW_S
 from simuljax.models.whisper.tokenizer import Task, language_code
@@ -131,7 +132,7 @@ class WhisperSession(Session):
 
     @property
     def pending(self) -> str:
-        return " ".join(word.text for word in self.open)
+        return join_words(word.text for word in self.open)
 
     @property
     def settled_s(self) -> float:
@@ -242,7 +243,7 @@ class WhisperSession(Session):
         given_up = len(self.buffer) >= self.settings.guards.silent_s * RATE
         if self._least_s or given_up:
             self._let_go(len(self.buffer) - self.size)
-        return self._take_mark() if given_up else []
+        return self._take_mark() if given_up or self.finished else []
 
     def _commit(self, hypothesis: Hypothesis) -> list[str]:
         known = len(self.committed)

@@ -7,12 +7,13 @@ import pytest
 
 from simuljax.audio import AudioError
 from simuljax.models.whisper import Decoding, Request, Whisper
-from simuljax.models.whisper.decoding import Decoded
+from simuljax.models.whisper.decoding import Context, Decoded, encode_audio
 from simuljax.models.whisper.timing import (
     TimedWord,
     alignment_matrix,
     cheapest_path,
     median_filter,
+    time_words,
     with_punctuation,
 )
 from simuljax.models.whisper.tokenizer import Tokenizer
@@ -148,6 +149,20 @@ def test_less_than_a_frame_says_nothing(whisper):
     assert (result.text, result.segments, result.words) == ("", (), ())
     with pytest.raises(AudioError, match="no samples"):
         whisper.transcribe(np.zeros(0, np.int16))
+
+
+def test_words_of_half_a_state_are_timed(whisper):
+    sounds = [NOISE[:200].astype(np.int16), np.zeros(SECOND, np.int16)]
+    words = whisper.transcribe_all(sounds, REQUEST, batch=2)[0].words
+    assert words and words[-1].end == 0.0
+
+
+@pytest.mark.parametrize(("task", "count"), [("translate", 1), ("transcribe", 3)])
+def test_a_translation_has_words_of_english(whisper, task, count):
+    memory = encode_audio(whisper.model, stack([NOISE[:SECOND].astype(np.int16)], 1, "short"))
+    text, context = T.encode("abc"), Context(task=task, language="ja")
+    (words,) = time_words(whisper.model, T, memory, [text], [context], [100])
+    assert len(words) == count
 
 
 def test_prompts_are_text_or_tokens(whisper):

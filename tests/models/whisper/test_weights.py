@@ -237,6 +237,8 @@ def test_the_same_model_with_fewer_tokens(weights, tmp_path):
     np.testing.assert_allclose(ours[:FEWER], theirs[:FEWER], atol=0.05)
     np.testing.assert_allclose(ours[FEWER:], theirs[len(TOKENS) :], atol=0.05)
     np.testing.assert_allclose(cut.model.params["encoder"]["positions"], USUAL, atol=1e-3)
+    again = read_checkpoint(export(tmp_path / "cut", tmp_path / "again", dtype="int8")).tensors
+    assert again.keys() == read_checkpoint(tmp_path / "cut").tensors.keys()
     for text in (" the inner thing", "い", " a <|endoftext|>"):
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text and max(ids) < FEWER

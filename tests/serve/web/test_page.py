@@ -12,7 +12,7 @@ import soundfile
 from simuljax.audio import read_audio
 from simuljax.eval.logs import parse_record
 from simuljax.serve.bundled import CLIP, DEFAULT
-from simuljax.serve.outputs import subtitle_file
+from simuljax.serve.outputs import subtitle_file, subtitles
 from simuljax.serve.session import Word
 from simuljax.serve.web.app import PAGE_HEADERS
 from simuljax.text.sentences import ends_sentence
@@ -71,6 +71,11 @@ def test_a_file_gives_the_words_of_a_stream_and_its_files(live, page, tmp_path):
     ]
     assert min(record.delays) < 2000 and all(np.diff(record.delays) >= 0)
     assert page.run("asSrt()") == subtitle_file(words)
+    for text in ("so it goes", "我 用 iPhone 打 “ 好”", "ประ เทศ", "한국 사람", "好 " * 70):
+        given = [Word(text=each, delay_ms=0, elapsed_ms=0) for each in text.split()]
+        shown = [{"text": each.text, "delay": 0} for each in given]
+        lines = page.run(f"subtitles({json.dumps(shown)}).map(s => s.text)")
+        assert lines == [text for *_, text in subtitles(given)]
     for word in ENDS + NO_ENDS:
         assert page.run(f"endsSentence({json.dumps(word)})") == ends_sentence(word), word
     assert page.run("asVtt()").startswith("WEBVTT\n\n00:00:0")

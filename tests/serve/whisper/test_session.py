@@ -339,6 +339,17 @@ def test_a_mark_is_said_before_silence_is_let_go():
     assert words == ["we", "pay", "."]
 
 
+def test_a_mark_is_said_where_nobody_speaks_at_the_end():
+    one = WhisperSession(replace(PLAIN, policy=AlignAtt(frames=1), marks="confirmed"))
+    chances = iter([0.0, 0.95])
+
+    def write(*_):
+        return hypothesis("we pay.", seconds=30.0, states=1500, no_speech=next(chances))
+
+    words, _ = run(one, SOUND[: 3 * RATE // 2], RATE, write)
+    assert words == ["we", "pay", "."] and one.finished
+
+
 def test_with_the_end_of_the_sound_everything_is_said():
     one = WhisperSession(replace(PLAIN, policy=AlignAtt(frames=1), marks="confirmed"))
     texts = iter(["we pay.", "we pay. Now", "we pay. Now."])

@@ -70,9 +70,10 @@ def test_words_have_the_marks_after_them_and_not_their_attention():
     assert words[2].without_mark.ids == words[2].ids[:-1]
 
 
-def test_words_of_a_language_without_spaces_are_characters():
-    ids = T.encode("ああ。")
-    assert [word.text for word in words_of(T, ids, [0] * len(ids), "ja")] == ["あ", "あ。"]
+@pytest.mark.parametrize("words", ["あ あ。", "あ iPhonex あ。 3.50 あ"])
+def test_words_of_a_language_without_spaces_are_characters(words):
+    ids = T.encode(words.replace(" ", ""))
+    assert [word.text for word in words_of(T, ids, [0] * len(ids), "ja")] == words.split()
 
 
 @pytest.fixture(scope="module")
