@@ -288,7 +288,10 @@ EXPORTED = {
     "params/a/kernel:scale": {"dtype": "F32", "shape": [1, 3], "data_offsets": [0, 12]},
     "__metadata__": {"steps": "[3, 4]"},
 }
-FAIRSEQ = ("decoder.embed_tokens.weight", "decoder.layers.0.fc1.weight", "decoder.output.weight")
+FAIRSEQ = (
+    *("decoder.embed_tokens.weight", "decoder.layers.0.fc1.weight"),
+    *("decoder.layer_norm.weight", "decoder.output.weight"),
+)
 PICKLE = "archive/data.pkl"
 HEADS = {"alignment_heads": [[0, 0]], "is_multilingual": False, "other": 1}
 BYTES = [bytes([byte]) for byte in range(256)]
