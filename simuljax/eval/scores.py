@@ -30,7 +30,7 @@ from simuljax.eval.latency import (
     yaal,
 )
 from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit, units_in
-from simuljax.eval.scripts import UNSPACED
+from simuljax.eval.spacing import UNSPACED
 
 LATENCIES = ("AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF")
 Entries = Iterable[Mapping[str, object] | Record]

@@ -16,7 +16,7 @@ import numpy as np
 from markupsafe import Markup
 
 from simuljax.eval.logs import Record, Unit, units_in
-from simuljax.eval.scripts import join_words
+from simuljax.eval.spacing import join_words
 from simuljax.report.page import render
 
 WIDTH, MARGIN, TAIL = 960, 12, 170  # of a row; its tail has room for the last words

@@ -20,7 +20,7 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
 from simuljax.eval.long_form import Segment
-from simuljax.eval.scripts import is_unspaced, timed_units
+from simuljax.eval.spacing import is_unspaced, timed_units
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Word
 from simuljax.serve.translator import Translator

@@ -21,7 +21,7 @@ from simuljax.config.decoding import Decoding
 from simuljax.config.options import Option, from_options, leaf_types, options_of
 from simuljax.decode.context import StreamLimits
 from simuljax.decode.policies import POLICIES
-from simuljax.eval.scripts import join_words
+from simuljax.eval.spacing import join_words
 from simuljax.serve.cascade import TextReader, TextWord
 from simuljax.serve.run_translator import load_run
 from simuljax.serve.session import Stream, Word

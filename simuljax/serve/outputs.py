@@ -25,7 +25,7 @@ from rich.live import Live
 from rich.text import Text
 
 from simuljax.eval.logs import Record
-from simuljax.eval.scripts import is_unspaced, join_words, space_between, timed_units
+from simuljax.eval.spacing import is_unspaced, join_words, space_between, timed_units
 from simuljax.serve.pipeline import Pipeline
 from simuljax.serve.session import Word
 from simuljax.text.sentences import ends_sentence

@@ -37,7 +37,7 @@ from jaxtyping import Int16
 
 from simuljax.audio import RATE, AudioError, read_audio
 from simuljax.errors import SimuljaxError
-from simuljax.eval.scripts import join_words
+from simuljax.eval.spacing import join_words
 from simuljax.serve.session import Word
 
 Pace = Literal["fast", "real"]

@@ -21,7 +21,7 @@ from simuljax.eval.scores import (
     word_difference,
     word_error_rate,
 )
-from simuljax.eval.scripts import join_words
+from simuljax.eval.spacing import join_words
 from tests.eval.logs import ACL, made_up, needs_published_log, published
 from tests.oracles import evaluation_metrics as oracle
 

@@ -33,7 +33,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from simuljax.audio import MS, RATE, AudioError, read_audio
-from simuljax.eval.scripts import UNSPACED, join_words
+from simuljax.eval.spacing import UNSPACED, join_words
 from simuljax.serve.outputs import subtitle_file, subtitles
 from simuljax.serve.session import Word
 from simuljax.serve.web.hub import LOG, RETRY_S, Hub, LiveSession, Refused

@@ -32,7 +32,7 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from simuljax.audio import RATE
-from simuljax.eval.scripts import join_words, space_between
+from simuljax.eval.spacing import join_words, space_between
 from simuljax.serve.web.hub import LOG, RATES, Hub, LiveSession, Refused
 
 CLOSE_CODES = {"shutdown": 1012, "full": 1013, "late": 1013, "failure": 1011, "frame": 1009}

@@ -21,14 +21,14 @@ from simuljax.audio import RATE
 from simuljax.config.fields import Checked, setting
 from simuljax.decode.policies import Hypotheses, Policy, Step
 from simuljax.decode.stammer import MARKS, plain, run_length
-from simuljax.eval import scripts
+from simuljax.eval import spacing
 from simuljax.models.whisper import Decoded, Tokenizer
 from simuljax.models.whisper.decoding import compression_ratio
 from simuljax.models.whisper.tokenizer import UNSPACED
 
 FRAME = RATE // 20  # 50 ms
 _LEAST = RATE  # sound that shows if loudness moves
-_SPELLED = re.compile(rf"[^\s{scripts.UNSPACED}]{{2}}")  # letters or digits of one word
+_SPELLED = re.compile(rf"[^\s{spacing.UNSPACED}]{{2}}")  # letters or digits of one word
 Part = tuple[list[int], list[float], float, float]  # ids, their log P, start, end
 
 
@@ -329,7 +329,7 @@ def repeats_itself(text: str, guards: Guards) -> bool:
 
     The latter catches loops when they begin: "for the recipe" three times, a word five times.
     """
-    if compression_ratio(scripts.join_words(text.split())) > guards.compression:
+    if compression_ratio(spacing.join_words(text.split())) > guards.compression:
         return True
     words = [plain(word) for word in text.split()]
     return any(

@@ -22,7 +22,7 @@ from simuljax.config.decoding import Stammer
 from simuljax.config.fields import ConfigError, check, setting
 from simuljax.decode.policies import Consensus, Policy
 from simuljax.decode.stammer import RepetitionFilter, plain
-from simuljax.eval.scripts import join_words
+from simuljax.eval.spacing import join_words
 from simuljax.models.whisper import Decoding
 from simuljax.models.whisper.config import WINDOW_S
 from simuljax.models.whisper.tokenizer import Task, language_code
