@@ -30,7 +30,7 @@ from simuljax.eval.latency import (
     yaal,
 )
 from simuljax.eval.logs import Record, RecordError, Unit, as_records, find_unit, units_in
-from simuljax.eval.spacing import UNSPACED
+from simuljax.eval.spacing import UNSPACED_CHARACTERS
 
 LATENCIES = ("AL", "LAAL", "AP", "DAL", "ATD", "YAAL", "RTF")
 Entries = Iterable[Mapping[str, object] | Record]
@@ -38,8 +38,10 @@ HESITATIONS = frozenset(("uh", "um", "uhm", "hm", "hmm", "mm", "mmm", "mhm", "er
 
 _MARKS = re.compile(r"<[^>]*>|\[[^\]]*\]")
 _SIGNS = r"(?:(?=\W)[\u0e31-\u0ece\u102b-\u103e\u1056-\u109d])*"  # on letters of Thai, Burmese
-_LETTER = rf"[^\W_{UNSPACED}]"
-_WORD = re.compile(rf"\d+(?:[.,]\d+)*|(?=[^\W_])[{UNSPACED}]{_SIGNS}|{_LETTER}+(?:'{_LETTER}+)*")
+_LETTER = rf"[^\W_{UNSPACED_CHARACTERS}]"
+_WORD = re.compile(
+    rf"\d+(?:[.,]\d+)*|(?=[^\W_])[{UNSPACED_CHARACTERS}]{_SIGNS}|{_LETTER}+(?:'{_LETTER}+)*"
+)
 _CHARACTERS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff]")
 
 

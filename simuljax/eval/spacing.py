@@ -11,16 +11,16 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # Ranges of a regular expression; Thai and Lao, Burmese, and what is as wide as Han but no Hangul.
-UNSPACED = (
+UNSPACED_CHARACTERS = (
     "\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"
     "\u2e80-\u312f\u3190-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff9f\U00020000-\U0003ffff"
 )
 _MARKS = "“”‘’…—·"  # of both kinds of script
-_END = re.compile(rf"[{UNSPACED}][{_MARKS}]*\Z")
-_START = re.compile(rf"[{_MARKS}]*[{UNSPACED}]")
-_ONE = re.compile(rf"[{UNSPACED}]")
-_PAIR = re.compile(rf"[{UNSPACED}](?=[{UNSPACED}])")
-_PARTED = re.compile(rf"[{UNSPACED}](?=\s+[{UNSPACED}])")
+_END = re.compile(rf"[{UNSPACED_CHARACTERS}][{_MARKS}]*\Z")
+_START = re.compile(rf"[{_MARKS}]*[{UNSPACED_CHARACTERS}]")
+_ONE = re.compile(rf"[{UNSPACED_CHARACTERS}]")
+_PAIR = re.compile(rf"[{UNSPACED_CHARACTERS}](?=[{UNSPACED_CHARACTERS}])")
+_PARTED = re.compile(rf"[{UNSPACED_CHARACTERS}](?=\s+[{UNSPACED_CHARACTERS}])")
 
 
 def space_between(before: str, after: str) -> str:

@@ -33,7 +33,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from simuljax.audio import MS, RATE, AudioError, read_audio
-from simuljax.eval.spacing import UNSPACED, join_words
+from simuljax.eval.spacing import UNSPACED_CHARACTERS, join_words
 from simuljax.serve.outputs import subtitle_file, subtitles
 from simuljax.serve.session import Word
 from simuljax.serve.web.hub import LOG, RETRY_S, Hub, LiveSession, Refused
@@ -108,7 +108,7 @@ def create_app(hub: Hub, access: Access) -> Starlette:
     """Return the server's application."""
     page = (resources.files("simuljax.serve.web") / "page.html").read_text(encoding="utf-8")
     page = page.replace("/*abbreviations*/[]", json.dumps(ABBREVIATIONS))
-    page = page.replace('/*unspaced*/""', json.dumps(UNSPACED))
+    page = page.replace('/*unspaced*/""', json.dumps(UNSPACED_CHARACTERS))
     decoders = asyncio.Semaphore(2)  # files that are decompressed at a time
 
     async def index(request: Request) -> Response:

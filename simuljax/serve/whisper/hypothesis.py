@@ -28,7 +28,7 @@ from simuljax.models.whisper.tokenizer import UNSPACED
 
 FRAME = RATE // 20  # 50 ms
 _LEAST = RATE  # sound that shows if loudness moves
-_SPELLED = re.compile(rf"[^\s{spacing.UNSPACED}]{{2}}")  # letters or digits of one word
+_SPELLED = re.compile(rf"[^\s{spacing.UNSPACED_CHARACTERS}]{{2}}")  # letters or digits of one word
 Part = tuple[list[int], list[float], float, float]  # ids, their log P, start, end
 
 
