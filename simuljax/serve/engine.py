@@ -56,7 +56,7 @@ class EngineStream:
 
     @property
     def waiting_ms(self) -> float:
-        """Return the sound that was pushed or offered and not read."""
+        """Return the sound that was pushed or offered and not read; while it is taken, too much."""
         offered = (self.offered_bytes - self.taken_bytes) / 2
         return self.session.waiting_ms + offered * 1000 / self.session.rate
 
@@ -88,9 +88,9 @@ class EngineStream:
                 ended_at = at
             elif pcm:
                 pieces.append((pcm, at))
-                self.taken_bytes += len(pcm)
         if pieces and not self.done:
             self.session.push_pcm(pieces)
+        self.taken_bytes += sum(len(pcm) for pcm, _ in pieces)  # it has counted as waiting so far
         if ended_at is not None:
             self.session.finish(ended_at)
 

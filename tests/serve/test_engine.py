@@ -197,6 +197,22 @@ def test_a_word_says_when_it_was_there(engine):
     assert early and all(word.delay_ms == 800 and word.elapsed_ms >= 1000 for word in early)
 
 
+def test_sound_that_is_being_taken_still_waits(engine, monkeypatch):
+    """Else a client could send more in the meantime, and more than may wait."""
+    seat, seen = engine.open(), []
+    push = seat.session.push_pcm
+
+    def watched(pieces):
+        seen.append(seat.waiting_ms)
+        push(pieces)
+
+    monkeypatch.setattr(seat.session, "push_pcm", watched)
+    seat.offer(bytes(32_000))
+    engine.take_offered()
+    assert [*seen, seat.waiting_ms] == [1000, 1000]
+    seat.leave()
+
+
 def test_words_of_one_who_left_reach_nobody(engine, monkeypatch):
     """His row is taken over while the device still works on what he said."""
     first, newcomers, advance = engine.open(), [], engine.rows.step
