@@ -211,6 +211,8 @@ def start(options: AblateOptions, task: Task) -> Started:
     command = launchers.simuljax_command("ablate", str(options.file), "--only", *names)
     command += ["--stage", task.stage]
     command += ["--grid", options.grid] if options.grid else []
+    if task.stage == "compile":  # its threads must not keep trainings from their devices
+        command = ["nice", *command]
     output = task.runs[0].directory / OUTPUT
     shared = options.workers > 1
     process = launchers.start(options.jobs, command, output, names[0], shared=shared)
