@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,8 +20,8 @@ from typing import Any, Literal
 from data_pipelines.dataset import SUMMARY
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Experiment
-from simuljax.config.fields import ConfigError, without_defaults
-from simuljax.config.loading import load_module
+from simuljax.config.fields import Checked, ConfigError, without_defaults
+from simuljax.config.loading import code_in, load_module
 from simuljax.errors import ChoiceError, unknown
 from simuljax.eval.significance import Rule
 from simuljax.report.collect import Latency
@@ -64,7 +65,7 @@ class Pretrained:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class Grid(Checked):
     """A grid: the variants, the baseline and the measurements."""
 
     runs: Path
@@ -87,6 +88,7 @@ class Grid:
     name: str = UNNAMED  # the folder of its page, beside the runs
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         named = [*self.seeded, self.baseline, *self.curves, *self.own]
         named += [variant for claim in self.claims for variant in (claim.variant, claim.over)]
         for name in named:
@@ -105,6 +107,12 @@ class Grid:
                 )
         for variant in self.seeded:
             self._check_averages(variant)
+            names = Counter(way.folder.name for way in self.evaluations_of(variant))
+            if (most := names.most_common(1)) and most[0][1] > 1:
+                raise ConfigError(
+                    f"{most[0][1]} evaluations of {variant!r} would share their results, "
+                    f"{most[0][0]}: give each a name"
+                )
         for claim in self.claims:
             for variant in (claim.variant, claim.over):
                 names = [way.folder.name for way in self.evaluations_of(variant)]
@@ -381,7 +389,10 @@ def _digest(experiment: Experiment, digests: Mapping[str, str]) -> str:
     config["data"]["contents"] = contents(experiment.data.directory)
     if experiment.data.text is not None:
         config["data"]["text"] = contents(experiment.data.text)
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+    text = json.dumps(config, sort_keys=True)
+    for path, code in code_in(config).items():
+        text = text.replace(f'"{path}:', f'"{code}:')
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def contents(corpus: Path) -> str:

@@ -37,7 +37,7 @@ from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, read_object, write_json
 from simuljax.errors import ChoiceError
 from simuljax.runs.diagnosis import diagnose
-from simuljax.runs.evaluate import Models, check_data, corpus_of, evaluate
+from simuljax.runs.evaluate import Models, check_folder, corpus_of, evaluate
 from simuljax.runs.train import compile_together, train
 from simuljax.train.lock import is_locked, locked, try_lock
 from simuljax.train.run_log import duration
@@ -133,7 +133,7 @@ def check_all_data(runs: Sequence[Planned]) -> None:
             own = run.experiment.data.directory
             check_used_data(run.directory, run.experiment.data.tables())
         for evaluation in run.evaluations:
-            check_data(evaluation, own or corpus_of(evaluation, models))
+            check_folder(evaluation, own or corpus_of(evaluation, models))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,11 @@ experiment files. The folder that a file's imports start from (above its outermo
 own folder) is on the path while it loads, so it loads from any working directory.
 """
 
+import hashlib
 import importlib.util
 import inspect
+import json
+import re
 import sys
 import traceback
 from functools import cache
@@ -108,3 +111,19 @@ def _load_once(path: Path, changed: int) -> ModuleType:
 def reference_to(held: Any) -> str:
     """Return the name by which `load_object` finds a class or function of a file."""
     return f"{Path(inspect.getfile(held)).resolve()}:{held.__qualname__}"
+
+
+def code_in(config: Any) -> dict[str, str | None]:
+    """Return a hash of every file whose code a configuration names; None where it is gone."""
+    named = sorted(set(re.findall(r"\"([^\"]+\.py):\w+\"", json.dumps(config))))
+    return {path: source_digest(Path(path)) for path in named}
+
+
+def source_digest(path: Path) -> str | None:
+    """Hash a file, or all Python files below a directory; None if there is none."""
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+    held = hashlib.sha256()
+    for file in files:
+        held.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
+        held.update(file.read_bytes())
+    return held.hexdigest()[:16] if files else None

@@ -143,7 +143,7 @@ def judge_claims(
     grid: GridInfo, variants: Sequence[Variant], baseline: Variant, cache: Cache
 ) -> list[Judgement]:
     """Judge the claims by the grid's rule; a baseline too weak makes all of them not testable."""
-    known = {each.name: each for each in variants}
+    known = {each.name: each for each in [*continued(variants), *variants]}
     comparisons: list[Comparison | None] = []
     for claim in grid.claims:
         own, over = known.get(claim.variant), known.get(claim.over)
@@ -153,6 +153,17 @@ def judge_claims(
         weak = {"verdict": "not testable here", "reason": "the baseline is too weak"}
         judged = [replace(each, **weak) if each.comparison else each for each in judged]
     return judged
+
+
+def continued(variants: Sequence[Variant]) -> list[Variant]:
+    """Return the variants that continue others, whose pages have their evaluations."""
+    found: dict[str, dict[str, Measured]] = {}
+    for each in variants:
+        for name, measured in each.evaluations.items():
+            later, _, own = name.rpartition("/")
+            for variant in (later, f"{each.name}_{later}") if later else ():
+                found.setdefault(variant, {})[own] = measured
+    return [Variant(name=name, evaluations=own) for name, own in found.items()]
 
 
 def _verdict(grid: GridInfo, judged: Sequence[Judgement]) -> list[str]:

@@ -17,7 +17,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from simuljax.config.fields import ConfigError, from_json, read_object, without_nan
+from simuljax.config.fields import (
+    Checked,
+    ConfigError,
+    from_json,
+    read_object,
+    setting,
+    without_nan,
+)
 from simuljax.eval.logs import ARCHIVE, NAME, RecordError, write_archive
 from simuljax.eval.significance import Rule
 from simuljax.parsing import ParseError, parse_json
@@ -28,14 +35,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Checked):
     """A statement that one variant beats another in one evaluation, by so many BLEU."""
 
     says: str
     variant: str
     over: str
     evaluation: str = "test-speech-offline"  # by the name of its folder
-    published: float | None = None
+    published: float | None = setting(None, above=0.0, help="The published gain, in BLEU.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant == self.over:
+            raise ConfigError(f"the claim {self.says!r} compares {self.over!r} with itself")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from simuljax.cache import announce_compilation, enable_compilation_cache
 from simuljax.config.decoding import check_policy, without_effect
 from simuljax.config.evaluation import Evaluation, points
 from simuljax.config.fields import ConfigError, differences, read_object, to_json, write_json
+from simuljax.config.loading import code_in
 from simuljax.config.model import ModelConfig
 from simuljax.config.options import given_options, options_of, to_options
 from simuljax.decode.policies import PolicyError
@@ -313,29 +314,37 @@ def _file_digest(path: Path, *_: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def open_folder(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
-    """Make the folder of the results; reject one that holds another evaluation."""
+def check_folder(chosen: Evaluation, corpus: Path) -> dict[str, Any]:
+    """Return what the folder's config.json has to say; reject a folder of another evaluation."""
     digests, folder = check_data(chosen, corpus), chosen.folder
-    new = to_json(to_options(chosen)) | {"steps": steps} | digests
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / CONFIG
-    if path.exists():
+    new: dict[str, Any] = to_json(to_options(chosen)) | digests
+    new |= {"code": code} if (code := code_in(new)) else {}
+    if (folder / CONFIG).exists():
         defaults: Any = to_json(to_options(Evaluation(run=chosen.run)))  # of newer settings
-        known = defaults | read_object(path)
+        known = defaults | {"code": code} | read_object(folder / CONFIG)
         old = {name: known[name] for name in known if (name, known[name]) not in GONE.items()}
-        changed = differences(_comparable(old), _comparable(new))
+        changed = differences(_comparable(old), _comparable({"code": code} | new))
         if changed:
             raise ConfigError(
                 f"{folder} holds another evaluation ({'; '.join(changed)}): give this one a "
                 "--name, or remove that directory"
             )
-        if old.get("steps") == steps:
+    return new
+
+
+def open_folder(chosen: Evaluation, steps: list[int], corpus: Path) -> None:
+    """Make the folder of the results, empty if it holds those of other checkpoints."""
+    new, folder, path = check_folder(chosen, corpus), chosen.folder, chosen.folder / CONFIG
+    folder.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        before = read_object(path).get("steps")
+        if before == steps:
             return
-        print(f"{folder} is of updates {old.get('steps')}, not {steps}: evaluating again")
+        print(f"{folder} is of updates {before}, not {steps}: evaluating again")
         (folder / SCORES).unlink(missing_ok=True)  # first: without scores it is not done
         for stale in [*folder.glob("instances*.log*"), *folder.glob("*.png")]:
             stale.unlink()
-    write_json(path, new)
+    write_json(path, new | {"steps": steps})
 
 
 def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:

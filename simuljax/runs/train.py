@@ -1,10 +1,7 @@
 """Train an experiment into a run directory. Mistakes are reported before anything compiles."""
 
-import hashlib
 import importlib.metadata
-import json
 import platform
-import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,7 +17,8 @@ from data_pipelines.dataset import split_digest
 from data_pipelines.input import TrainingInput, init_run, open_input
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, read_experiment
-from simuljax.config.fields import ConfigError, differences, to_json, write_json
+from simuljax.config.fields import ConfigError, differences, read_object, to_json, write_json
+from simuljax.config.loading import code_in, source_digest
 from simuljax.config.model import ENCODERS
 from simuljax.models.parameters import by_path, parameter_count, shapes
 from simuljax.runs.init_from import initialiser
@@ -33,7 +31,7 @@ from simuljax.train.step import TrainState, shape_of
 
 # Fields that may change when a run is resumed; any other change makes it another run.
 FREE = (
-    *("run", "cluster", "software", "data.directory", "data.held"),
+    *("run", "cluster", "data.directory", "data.held"),
     *("training.updates", "training.epochs", "training.parallelism", "training.patience"),
     *("training.log_every", "training.validate_every", "training.tensorboard"),
     *("training.keep_last", "training.keep_best", "training.keep_every", "training.average"),
@@ -77,6 +75,11 @@ def compile_together(experiments: Sequence[Experiment]) -> None:
 def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
     """Open the corpus of runs that are trained together; each keeps its vocabularies."""
     for experiment in experiments:
+        if find_params(experiment.run):
+            raise ConfigError(
+                f"{experiment.run} is an export, whose training cannot go on: choose another --run "
+                "and begin it from this one with init_from"
+            )
         check_objective(experiment)
     enable_compilation_cache()
     first = experiments[0]
@@ -125,30 +128,15 @@ def check_hosts(experiments: Sequence[Experiment]) -> None:
 def code_of(config: Any) -> dict[str, Any]:
     """Return the versions and digests of all code that a training uses."""
     packages = [Path(package.__path__[0]) for package in (simuljax, data_pipelines)]
-    sources = {path.name: source_digest(path) for path in packages}
-    named = sorted(set(re.findall(r"\"([^\"]+\.py):\w+\"", json.dumps(config))))
-    return (
-        {
-            "version of simuljax": simuljax.__version__,
-            "version of jax": jax.__version__,
-            "version of jaxlib": importlib.metadata.version("jaxlib"),
-            "version of Python": ".".join(platform.python_version_tuple()[:2]),
-            "default float": jax.numpy.zeros(0, float).dtype.name,
-            "matmul precision": jax.config.values["jax_default_matmul_precision"],
-        }
-        | {f"source of {name}": found for name, found in sources.items()}
-        | {f"source of {path}": source_digest(Path(path)) for path in named}
-    )
-
-
-def source_digest(path: Path) -> str | None:
-    """Hash a file, or all Python files below a directory; None if there is none."""
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
-    held = hashlib.sha256()
-    for file in files:
-        held.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
-        held.update(file.read_bytes())
-    return held.hexdigest()[:16] if files else None
+    sources = {path.name: source_digest(path) for path in packages} | code_in(config)
+    return {
+        "version of simuljax": simuljax.__version__,
+        "version of jax": jax.__version__,
+        "version of jaxlib": importlib.metadata.version("jaxlib"),
+        "version of Python": ".".join(platform.python_version_tuple()[:2]),
+        "default float": jax.numpy.zeros(0, float).dtype.name,
+        "matmul precision": jax.config.values["jax_default_matmul_precision"],
+    } | {f"source of {name}": found for name, found in sources.items()}
 
 
 def check_objective(experiment: Experiment) -> None:
@@ -223,28 +211,35 @@ def write_config(experiment: Experiment) -> None:
     Until it has a checkpoint, it may be another experiment on the same data.
     """
     path, run = experiment.run / CONFIG_FILE, experiment.run
-    saved = find_params(run) or any(p.name.isdecimal() for p in (run / CHECKPOINTS).glob("*"))
+    saved = any(p.name.isdecimal() for p in (run / CHECKPOINTS).glob("*"))
     free = FREE if saved else (*FREE, "model", "training", "init_from")
-    new = to_json(experiment) | {
-        "software": {
-            "simuljax": simuljax.__version__,
-            "jax": jax.__version__,
-            "python": platform.python_version(),
-        }
+    config, code = to_json(experiment), code_in(to_json(experiment))
+    software = {
+        "simuljax": simuljax.__version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "code": code,
     }
     if path.exists():
         old = to_json(read_experiment(experiment.run))
+        if old["data"]["text"] and config["data"]["text"]:
+            free = (*free, "data.text")  # its contents are compared, not its place
         changed = [
             line
-            for line in differences(old, new)
+            for line in differences(old, config)
             if not any(line.startswith((f"{name} ", f"{name}.")) for name in free)
+        ]
+        before: Any = read_object(path).get("software", {})
+        old_code = before.get("code", {}) if saved else {}
+        changed += [
+            f"{name} was edited" for name in code if old_code.get(name) not in (None, code[name])
         ]
         if changed:
             raise ConfigError(
                 f"{experiment.run} holds another experiment: {'; '.join(changed)}. Choose another "
                 "--run, or undo the change to resume this one"
             )
-    write_json(path, new)
+    write_json(path, config | {"software": software})
 
 
 def describe_end(run: Path) -> str:

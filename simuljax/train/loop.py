@@ -119,6 +119,7 @@ class Loop:
             )
         if saved:
             self.data.train.set_state(saved[0].extra["iterator"])
+            self.has_speech, self.due = saved[0].extra.get("logging", (False, False))
             if cluster.is_primary():
                 print(f"resumed from update {saved[0].step}", flush=True)
             self.state = self.compiled.joined([each.state for each in saved])
@@ -227,7 +228,7 @@ class Loop:
         for number, (member, loss) in enumerate(zip(self.members, losses, strict=True)):
             if member.saved != self.step:
                 state = self.compiled.replicas.over_all_hosts(self.compiled.of(self.state, number))
-                member.save(self.step, state, iterator, loss)
+                member.save(self.step, state, iterator, loss, [self.has_speech, self.due])
 
 
 def digest_of(params: Any) -> str:
@@ -378,10 +379,12 @@ class TrainingRun:
         self.log.note(f"step {step} | validation | {shown} | {verdict}")
         return loss
 
-    def save(self, step: int, state: Any, iterator: Any, loss: float | None) -> None:
+    def save(
+        self, step: int, state: Any, iterator: Any, loss: float | None, logging: Sequence[bool]
+    ) -> None:
         """Write a checkpoint in the background."""
-        start = time.perf_counter()
-        extra = {"iterator": iterator, "watch": dataclasses.asdict(self.phase)}
+        start, watch = time.perf_counter(), dataclasses.asdict(self.phase)
+        extra = {"iterator": iterator, "watch": watch, "logging": logging}
         score = None if loss is None else -loss
         self.checkpoints.save(step, state, extra, score=score, since=self.phase.phase_start)
         self.saved = step

@@ -157,7 +157,9 @@ def load_params(run: Path, which: Which = "best") -> Loaded:
     taken; if a step was asked for, it is an error that names other steps.
     """
     averaged = which == "averaged"
-    if (exported := find_params(run)) and which in ("best", "last"):
+    if exported := find_params(run):
+        if which not in ("best", "last"):
+            raise CheckpointError(f"{run} is an export, with one set of parameters: not {which!r}")
         state, steps = read_params(exported)
         return Loaded(**{part: state.get(part, {}) for part in PARTS}, steps=steps)
     checkpoints = Checkpoints(run / (AVERAGED if averaged else CHECKPOINTS))

@@ -15,6 +15,8 @@ from simuljax.ablate.summary import missing_table, results_of
 from simuljax.cli import main as cli
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
+from simuljax.losses import Term
+from simuljax.report.results import Claim
 from tests.eval.logs import made_up
 from tests.helpers.experiments import experiment
 from tests.helpers.grids import grid, summarised_corpus, with_training
@@ -150,8 +152,8 @@ def test_missing_distilled_corpus_names_the_option(tmp_path, monkeypatch):
         ("replace(GRID, seeds=(1, 1))", ["(1, 1)"]),
         ("replace(GRID, seeds=0)", ["mistaken.py, line 7"]),
         (
-            "replace(GRID, claims=(Claim(says='so', variant='one', over='one', evaluation='x'),))",
-            ["'so'", "'x'", "'test-speech-offline"],
+            "replace(GRID, claims=(Claim(says='a', variant='one', over='other', evaluation='x'),))",
+            ["'a'", "'x'", "'test-speech-offline"],
         ),
         ("replace(first, training=replace(first.training, updates='many'))", ["updates", "'many'"]),
         ("Evaluations", ["NameError", "'Evaluations'", "mistaken.py, line 7"]),
@@ -213,6 +215,14 @@ def test_digest_covers_what_changes_a_result_and_nothing_else(corpus, tmp_path):
     longer = digests(with_training(base, "other", updates=77))
     changed = {name for name in before if longer[name] != before[name]}
     assert changed == {"other0", "other1", "later0", "later1"}, "and what begins with it"
+    own, objective = tmp_path / "own.py", base.variants["other"].training.objective
+    terms = (*objective.terms, Term(name="own", function=f"{own}:term", weight=1.0))
+    edited = []
+    for code in ("def term(*_): return 1", "def term(*_): return 2"):
+        own.write_text(code)
+        objective = dataclasses.replace(objective, terms=terms)
+        edited.append(digests(with_training(base, "other", objective=objective)))
+    assert {name for name in before if edited[0][name] != edited[1][name]} == changed
     donor = digests(with_training(base, "donor", updates=77))
     assert all(donor[name] != before[name] for name in before)
     (corpus / SUMMARY).write_text('{"sentences": 3}')
@@ -222,6 +232,7 @@ def test_digest_covers_what_changes_a_result_and_nothing_else(corpus, tmp_path):
 def test_impossible_grids_are_rejected(corpus, tmp_path):
     averaged = Evaluation(run=Path(), checkpoint="averaged")
     then = dataclasses.replace(averaged, then=tmp_path / "donor")
+    streamed, replace = Evaluation(run=Path(), name="same"), dataclasses.replace
     kept = with_training(grid(corpus, tmp_path), "one", average=2)
     dataclasses.replace(kept, own={"one": (averaged,)})
     for given, changes, problem in (
@@ -229,10 +240,19 @@ def test_impossible_grids_are_rejected(corpus, tmp_path):
         (kept, {"own": {"onee": ()}}, "no variant 'onee'"),
         (kept, {"baseline": "donor"}, "no variant of the table"),
         (grid(corpus, tmp_path), {"own": {"one": (averaged,)}}, r"averages .*one, whose training"),
+        (kept, {"evaluations": (streamed, replace(streamed, threshold=0.8))}, "2 .*share .*, same"),
+        (kept, {"latency": "LALA"}, "Grid.latency is 'LALA'"),
         (kept, {"own": {"one": (then,)}}, r"'one' asks for averages .*donor, whose training"),
     ):
         with pytest.raises(ConfigError, match=problem):
             dataclasses.replace(given, **changes)
+    for fields, problem in (
+        ({"published": -3.0}, "published is -3.0"),
+        ({"published": "0.95"}, "published is '0.95'"),
+        ({"over": "one"}, "compares 'one' with itself"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            Claim(**{"says": "so", "variant": "one", "over": "other"} | fields)
     (corpus / SUMMARY).unlink()
     with pytest.raises(ConfigError, match="holds no prepared corpus"):
         plan(grid(corpus, tmp_path))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_comp
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Joining
 from simuljax.config.fields import ConfigError, read_json, write_json
+from simuljax.decode.policies import policy_class
 from simuljax.errors import ChoiceError
 from simuljax.eval import Record
 from simuljax.eval.logs import record_line
@@ -25,6 +27,7 @@ from simuljax.runs import evaluate as evaluating
 from simuljax.train.lock import locked
 from simuljax.train.run import ENDED
 from simuljax.train.run_log import FILE as METRICS
+from tests.helpers.experiments import documented
 from tests.helpers.grids import (
     all_trained,
     grid,
@@ -266,6 +269,20 @@ def test_evaluation_of_another_checkpoint_removes_old_results(tmp_path):
     write_json(config, read_json(config) | evaluating.GONE)
     evaluating.open_folder(way, [200], tmp_path)
     assert [path.name for path in way.folder.iterdir()] == ["config.json"]
+
+
+def test_results_of_other_settings_or_of_other_code_are_rejected(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(documented("own_policy.py").read_text())
+    patient: Any = policy_class(f"{own}:Patient")
+    way = Evaluation(run=tmp_path / "run", name="mine", policy=patient(share=0.3))
+    evaluating.open_folder(way, [100], tmp_path)
+    evaluating.check_folder(way, tmp_path)
+    with pytest.raises(ConfigError, match=r"holds another evaluation .*mode was"):
+        evaluating.check_folder(replace(way, mode="offline"), tmp_path)
+    own.write_text(own.read_text() + "\n")
+    with pytest.raises(ConfigError, match=r"holds another evaluation .*own\.py"):
+        evaluating.check_folder(way, tmp_path)
 
 
 def test_results_of_another_model_file_are_rejected(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 from simuljax.eval import Record, RecordError, score
 from simuljax.report.collect import Evaluated
-from simuljax.report.grid_page import tables_of, write_grid_page
+from simuljax.report.grid_page import judge_claims, tables_of, write_grid_page
 from simuljax.report.page import Table
 from simuljax.report.results import Claim, GridInfo, PublishedRun, Results
 from simuljax.report.variants import (
@@ -179,6 +179,18 @@ def test_the_page_has_verdicts_fields_and_figures(variants, tmp_path):
     assert len(images) == 3 and all(each.startswith("data:image/png") for each in images)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"claims.pdf", "curves.pdf", "losses.pdf", "index.html"} <= names
+
+
+def test_a_claim_may_be_about_a_variant_that_continues_another(variants):
+    base, _, better = variants
+    later = {f"later/{name}": each for name, each in better.evaluations.items()}
+    whole = dataclasses.replace(base, evaluations={**base.evaluations, **later})
+    claim = Claim(says="later", variant="base_later", over="base", evaluation="at 600")
+    grid = GridInfo(title="", command="", baseline="base", variants=("base",), claims=(claim,))
+    (judged,) = judge_claims(grid, [whole], whole, {})
+    expected = compare(better, base, "at 600")
+    assert judged.comparison and expected
+    assert judged.comparison.difference == expected.difference and judged.verdict == "supported"
 
 
 def test_every_test_set_has_a_figure_of_its_own(tmp_path):

@@ -23,8 +23,9 @@ from simuljax.runs import recordings
 from simuljax.runs import train as training
 from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.train import check_objective, train, write_config
+from simuljax.train.checkpoint import CheckpointError
 from simuljax.train.lock import TRAINING, locked
-from simuljax.train.run import load_checkpoint, open_run
+from simuljax.train.run import load_checkpoint, load_params, open_run
 from tests.helpers.experiments import FILE, experiment
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
@@ -217,6 +218,38 @@ def test_what_may_change_when_a_run_goes_on(corpus, tmp_path):
         write_config(
             dataclasses.replace(first, data=dataclasses.replace(first.data, budget=budget))
         )
+
+
+def test_a_run_goes_on_where_its_text_has_moved_and_not_with_other_code(corpus, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("def term(b, decisions, settings): ...")
+    base = experiment(corpus, tmp_path / "run")
+    terms = (*base.training.objective.terms, Term(name="own", function=f"{own}:term", weight=1.0))
+    objective = dataclasses.replace(base.training.objective, terms=terms)
+    training = dataclasses.replace(base.training, objective=objective)
+    base = dataclasses.replace(base, training=training)
+
+    def with_text(text: Path | None) -> Experiment:
+        return dataclasses.replace(base, data=dataclasses.replace(base.data, text=text))
+
+    (base.run / "checkpoints" / "4").mkdir(parents=True)
+    write_config(with_text(tmp_path / "text"))
+    write_config(with_text(tmp_path / "moved"))
+    with pytest.raises(ConfigError, match=r"data\.text was"):
+        write_config(with_text(None))
+    own.write_text("def term(b, decisions, settings): pass")
+    with pytest.raises(ConfigError, match=r"own\.py was edited"):
+        write_config(with_text(tmp_path / "moved"))
+
+
+def test_the_training_of_an_export_does_not_go_on(corpus, tmp_path):
+    begun = experiment(corpus, tmp_path)
+    (tmp_path / "params.safetensors").touch()
+    with pytest.raises(ConfigError, match="is an export"):
+        train(begun)
+    assert [*tmp_path.iterdir()] == [tmp_path / "params.safetensors"]
+    with pytest.raises(CheckpointError, match="one set of parameters"):
+        load_params(tmp_path, "averaged")
 
 
 EXPERIMENT_FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*/*.py"))

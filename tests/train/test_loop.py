@@ -87,9 +87,14 @@ def test_of_speech_and_text_in_turn_the_updates_of_speech_are_logged(go, tmp_pat
     nothing = {"audio": speech.audio[:, :0], "audio_length": 0 * speech.audio_length}
     text = dataclasses.replace(speech, **nothing)
     mixed = [speech, text]
-    data = dataclasses.replace(runs.data(), train=small.Cycle(mixed), shapes=lambda: mixed)
-    go(tmp_path, data, updates=7)
-    assert [*values(tmp_path)] == [3, 5, 7]
+
+    def data():
+        return dataclasses.replace(runs.data(), train=small.Cycle(mixed), shapes=lambda: mixed)
+
+    go(tmp_path / "whole", data(), updates=7)
+    for last in (4, 7):  # update 4 is of text: what is due then is logged after the interruption
+        go(tmp_path / "cut", data(), updates=last)
+    assert [*values(tmp_path / "whole")] == [*values(tmp_path / "cut")] == [3, 5, 7]
 
 
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(go, whole, tmp_path, capsys):
