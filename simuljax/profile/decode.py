@@ -12,7 +12,7 @@ import dataclasses
 import gc
 import itertools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ from simuljax.profile.measure import (
     compile_timed,
     copy_gb_per_s,
     cost_of,
+    counted_programs,
     describe,
     environment,
     memory_of,
@@ -47,6 +48,8 @@ from simuljax.serve.translator import load
 from simuljax.serve.whisper import Guards, WhisperTranslator
 from simuljax.text import Vocabulary, VocabularyConfig, WordStream, learn
 
+READ_MS = 280
+PRESET_ONLY = ("preset", "dtype", "unroll", "vocabulary", "tokens_per_s", "batches")
 MANY_TOKENS = 24  # of a step, to time one token
 
 
@@ -61,7 +64,8 @@ class DecodeProfile:
     unroll: bool = True
     """Unroll the loop over layers: longer to compile, faster."""
     vocabulary: int = 10_000
-    read_ms: int = 280
+    read_ms: int | None = None
+    """Sound in a READ, in milliseconds; by default 280, or what the model takes."""
     seconds: float = 20.0
     """Length of an utterance."""
     tokens_per_s: float = 3.0
@@ -76,13 +80,22 @@ class DecodeProfile:
         check_positive(self)
         if not self.batches:
             raise ValueError("batches is empty; give the number of streams in a step")
-        if self.read_ms * MS % STATE:
+        for field in dataclasses.fields(self):
+            given = getattr(self, field.name) != field.default
+            if self.model is not None and field.name in PRESET_ONLY and given:
+                raise ValueError(f"{field.name} is for a preset: leave it out with a model")
+        if self.read * MS % STATE:
             raise ValueError(f"read_ms is {self.read_ms}; choose a multiple of {STATE // MS}")
-        if min(self.seconds, self.live_s) * 1000 < self.read_ms:
+        if min(self.seconds, self.live_s) * 1000 < self.read:
             raise ValueError(
                 f"seconds is {self.seconds} and live_s {self.live_s}; neither may be shorter than "
-                f"a READ, read_ms {self.read_ms}"
+                f"a READ, read_ms {self.read}"
             )
+
+    @property
+    def read(self) -> int:
+        """Return the milliseconds of a READ."""
+        return READ_MS if self.read_ms is None else self.read_ms
 
 
 def run(config: DecodeProfile, traces: Path | None = None) -> dict[str, Any]:
@@ -94,7 +107,7 @@ def run(config: DecodeProfile, traces: Path | None = None) -> dict[str, Any]:
     weights = params.variables["params"]
     streamed = {k: v for k, v in weights.items() if k not in ("decoder", "source_embedding")}
     bytes_per_ms = copy_gb_per_s() * 1e6
-    backend = decoder_backend(decoder, params, config.read_ms)
+    backend = decoder_backend(decoder, params, config.read)
     return {
         **environment(config),
         "parameters": sum(x.size for x in jax.tree.leaves(params.variables)),
@@ -115,7 +128,7 @@ def build(config: DecodeProfile) -> StreamingDecoder:
     model = dataclasses.replace(
         base,
         speech=dataclasses.replace(base.speech, kind="streaming"),
-        predecision=dataclasses.replace(base.predecision, step_ms=config.read_ms),
+        predecision=dataclasses.replace(base.predecision, step_ms=config.read),
     )
     decoding = Decoding(
         threshold=1e-6,  # every head writes
@@ -143,7 +156,7 @@ def profile_batch(
     times, tokens = [], 0
     for _ in range(2):  # the first warms up
         state, times, tokens = decoder.init(params, batch), [], 0
-        for read in range(int(config.seconds * 1000 / config.read_ms)):
+        for read in range(int(config.seconds * 1000 / config.read)):
             state, written, ms = timed(step, params, state, sound(config, batch, read))
             times.append(ms)
             tokens += written
@@ -152,7 +165,7 @@ def profile_batch(
         "streams": batch,
         "step_ms": percentiles(times),
         "tokens_per_s": tokens / sum(times) * 1e3,
-        "real_time_factor": float(np.mean(times)) / config.read_ms,
+        "real_time_factor": float(np.mean(times)) / config.read,
         "compile_s": compile_s,
         **cost_of(step),
         "temp_mib": memory_of(step)["temp_mib"],
@@ -164,12 +177,15 @@ def profile_model(config: DecodeProfile, traces: Path | None = None) -> dict[str
     """Time live streams of a run or a Whisper file; every READ is computed, whatever it holds."""
     assert config.model is not None
     translator = load(config.model)
-    settings: dict[str, Any] = {"read_ms": config.read_ms}
+    settings: dict[str, Any] = {} if config.read_ms is None else {"read_ms": config.read_ms}
     if isinstance(translator, WhisperTranslator):
         settings["guards"] = Guards(quiet_db=-1e3, steady_db=0.0)
     backend = translator.backend(**settings)
+    config = replace(config, read_ms=round(backend.open().push_size / MS))
+    about = environment(config)
+    about["config"] = {k: v for k, v in about["config"].items() if k not in PRESET_ONLY}
     return {
-        **environment(config),
+        **about,
         "model": translator.name,
         "live": [profile_live(config, backend, streams, traces) for streams in config.live or (1,)],
     }
@@ -185,7 +201,7 @@ def lower(
 
 def sound(config: DecodeProfile, batch: int, read: int | None) -> Chunk:
     """Return a READ of noise for every stream; None for no sound."""
-    size = config.read_ms * MS
+    size = config.read * MS
     random = np.random.default_rng(read or 0)
     samples = random.integers(-9_999, 9_999, (batch, size)).astype(np.int16)
     length = np.full(batch, size if read is not None else 0, np.int32)
@@ -261,7 +277,7 @@ def profile_live(
 
     The trace is of two seconds before the timed ones: it slows them, and grows with every second.
     """
-    read_ms, seconds = config.read_ms, config.live_s
+    read_ms, seconds = config.read, config.live_s
     gc.collect()  # an engine before this one may still hold the device's memory
     say(f"compiling the step of {streams}")
     engine = Engine(backend, streams=streams)
@@ -276,7 +292,8 @@ def profile_live(
         say(f"timing {streams} streams for {seconds:.0f} s")
         engine.latencies_ms.clear()
         steps, refused, start = engine.steps, speakers.refused, time.perf_counter()
-        late = np.array(speakers.speak(seconds))
+        with counted_programs() as programs:
+            late = np.array(speakers.speak(seconds))
         took = time.perf_counter() - start
     latencies = np.array(engine.latencies_ms) if engine.latencies_ms else np.array([np.inf])
     row = {
@@ -288,6 +305,7 @@ def profile_live(
         "reads_per_s": len(late) / took,
         "steps_per_s": (engine.steps - steps) / took,
         "refused": speakers.refused - refused,  # pushes to a full queue
+        "compiled": len(programs),  # meanwhile
         "keeps_up": bool(np.percentile(latencies, 99) + np.percentile(late, 99) < read_ms),
     }
     say(describe(row))  # at once: the next may not fit into memory

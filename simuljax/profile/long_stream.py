@@ -28,6 +28,7 @@ from simuljax.profile.measure import (
     environment,
     say,
 )
+from simuljax.serve.bundled import parts_of
 from simuljax.serve.session import Stream
 from simuljax.serve.translator import load
 
@@ -56,7 +57,7 @@ class StreamProfile:
 
     def __post_init__(self) -> None:
         check_positive(self)
-        for path in (self.model, *self.recordings):
+        for path in (*parts_of(self.model), *self.recordings):
             if not path.exists():
                 raise ValueError(f"{path} does not exist")
 

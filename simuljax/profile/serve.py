@@ -29,6 +29,7 @@ from simuljax.profile.measure import (
     percentiles,
     say,
 )
+from simuljax.serve.bundled import parts_of
 from simuljax.serve.engine import Engine
 from simuljax.serve.web.client import Job
 from simuljax.serve.web.hub import Hub, Limits
@@ -64,7 +65,8 @@ class ServeProfile:
     def __post_init__(self) -> None:
         """Refuse settings without anything to measure."""
         check_positive(self)
-        for path in (self.model, self.recording):
+        models = [] if self.model is None else parts_of(self.model)
+        for path in (*models, self.recording):
             if path is not None and not path.exists():
                 raise ValueError(f"{path} does not exist")
 
@@ -123,7 +125,7 @@ def _preset(config: ServeProfile) -> dict[str, Model]:
     decode = DecodeProfile(preset=config.preset, seconds=config.utterance, dtype=config.dtype)
     decoder = build(decode)
     cut = Decoding(sentences="pauses")  # as `simuljax serve` does
-    backend = decoder_backend(decoder, random_params(decoder), decode.read_ms, cut)
+    backend = decoder_backend(decoder, random_params(decoder), decode.read, cut)
     make = functools.partial(Engine, backend, streams=config.streams, waiting_ms=40_000.0)
     model = Model(config.preset, make)
     model.warm_up()

@@ -1,6 +1,7 @@
 """Measurements, their tables and their JSON: decoding, one long stream, real sockets."""
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
@@ -218,7 +219,12 @@ def test_the_trace_of_a_run_leaves_the_timed_seconds_out(tmp_path, monkeypatch):
     monkeypatch.setattr(jax.profiler, "trace", trace)
     monkeypatch.setattr(Speakers, "speak", noted)
     config = DecodeProfile(model=small_run(tmp_path / "small"), seconds=1.0, live_s=1.0)
-    assert decode.run(config, tmp_path)["live"][0]["reads"] > 2
+    report = decode.run(config, tmp_path)
+    (live,) = report["live"]
+    assert live["reads"] > 2 and live["compiled"] == 0
+    assert report["config"]["read_ms"] > 0 and "dtype" not in report["config"], "as it was used"
+    with pytest.raises(ValueError, match="batches is for a preset"):
+        dataclasses.replace(config, batches=(2,))
     assert spoken == [(2.0, []), (2.0, [str(tmp_path)]), (1.0, [])]
 
 

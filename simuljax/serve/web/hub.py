@@ -413,6 +413,8 @@ class Hub:
 def _change(model: Model, stream: EngineStream, changes: Mapping[str, Any]) -> None:
     """Change settings of Whisper for one stream."""
     session: Any = stream.session
+    if not model.skips and changes.get("behind") == "every":  # as it does
+        changes = {name: value for name, value in changes.items() if name != "behind"}
     if changes and not model.skips:
         given = " and ".join(sorted(changes))
         raise Refused("settings", f"{given}: model {model.name!r} has one direction only")

@@ -3,7 +3,7 @@
 `/stream` takes binary PCM16 and gives one JSON frame a word. Its query takes more than scripts
 need: `session=ID` (the session can be resumed for some seconds after its connection was lost: the
 answer says how many samples had come), `words=N` (that the client has already), `detail=1` (frames
-"session", "read" and "pending"), `language` and `task` of Whisper.
+"session", "read" and "pending"), `language`, `task` and `behind` of Whisper.
 
 `/v1/realtime` has OpenAI's events of realtime transcription, as far as they apply:
 
@@ -137,7 +137,7 @@ class StreamSocket(Socket):
             self.hub.model(query.get("model")),
             rate=_whole_number(query, "rate", RATE),
             name=name,
-            changes={key: query[key] for key in ("language", "task") if query.get(key)},
+            changes={k: query[k] for k in ("language", "task", "behind") if query.get(k)},
         )
         connection, lost = session.connection, False
         self.protocol.sink = session.try_push

@@ -29,7 +29,13 @@ from simuljax.models.whisper.timing import align_text
 from simuljax.models.whisper.tokenizer import language_code
 from simuljax.models.whisper.transcribe import padded_s, stack, with_prefix
 from simuljax.serve.translator import Audio, Translator, batch_sizes, batches, samples_of
-from simuljax.serve.whisper.hypothesis import Hypothesis, Segment, split_segments, words_of
+from simuljax.serve.whisper.hypothesis import (
+    Hypothesis,
+    Segment,
+    silent_samples,
+    split_segments,
+    words_of,
+)
 from simuljax.serve.whisper.session import WhisperSession, WhisperStreaming, Window
 
 _STATE = 2 * SHIFT  # samples
@@ -52,9 +58,12 @@ class WhisperTranslator(Translator):
         return self.whisper.config.name
 
     def translate(self, audio: Audio, *, rate: int = RATE, beam: int | Beam = 1) -> str:
-        """Return the text of a recording, as the settings' task has it."""
+        """Return the text of a recording, as the settings' task has it; "" for silence."""
+        samples = samples_of(audio, rate)
+        if silent_samples(samples, self.settings.guards) == len(samples):
+            return ""
         found = self.whisper.transcribe(
-            samples_of(audio, rate),
+            samples,
             task=self.settings.task,
             language=self.settings.language,
             decoding=Decoding(beams=beam if isinstance(beam, int) else beam.size),

@@ -9,7 +9,7 @@ import pytest
 from simuljax.models.whisper import Whisper
 from simuljax.serve.whisper import WhisperTranslator
 from tests.models.whisper.small import TOKENIZER, small_model
-from tests.serve.web.servers import alone, frames, running, sound, speak, upload, words_of
+from tests.serve.web.servers import alone, frames, running, sound, speak, texts_of, upload, words_of
 from tests.serve.web.test_protocols import as_wav
 from tests.serve.whisper.test_translator import SMALL
 
@@ -39,6 +39,23 @@ def test_speakers_of_two_languages_share_the_engine(live, translator):
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(client, settings)) == expected and all(expected)
     assert live.empty()
+
+
+def test_a_file_that_is_sent_at_once_gives_the_words_of_the_file(live, translator):
+    """Without `behind=every` windows are left out, as for a speaker who is ahead."""
+    samples = sound(3, 6.0)
+    expected = words_of_file(translator, samples)
+    with live.socket("/stream?behind=every") as socket:
+        assert texts_of(words_of(speak(socket, [samples]))) == expected and expected
+    with live.socket("/stream?behind=never") as socket:
+        (only,) = frames(socket)
+        assert only["type"] == "error" and "behind" in only["message"]
+    assert live.empty()
+
+
+def words_of_file(translator: WhisperTranslator, samples: np.ndarray) -> list[str]:
+    stream = translator.stream()
+    return [word.text for word in [*stream.push(samples), *stream.finish()]]
 
 
 def test_languages_are_listed_and_others_refused(live, translator):

@@ -163,6 +163,13 @@ def test_delays_are_of_what_was_pushed(small):
     assert all(w.elapsed_ms > w.delay_ms for w in words)
 
 
+def test_silence_has_no_text_however_it_is_asked_for(small):
+    guarded = WhisperTranslator(small, replace(SMALL, guards=Guards()))
+    stream, silence = guarded.stream(), np.zeros(8 * RATE, np.int16)
+    assert guarded.translate(silence) == ""
+    assert [*stream.push(silence), *stream.finish()] == []
+
+
 def test_what_a_model_cannot_do_is_refused(small):
     english = Whisper(model=small.model, tokenizer=Tokenizer(tokens=TOKENS, multilingual=False))
     for asked in (WhisperStreaming(), WhisperStreaming(task="transcribe", language="de")):
