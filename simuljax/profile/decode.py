@@ -41,6 +41,7 @@ from simuljax.profile.measure import (
     trace,
 )
 from simuljax.profile.train import preset
+from simuljax.serve.cascade import Cascade
 from simuljax.serve.engine import Behind, Engine, EngineStream
 from simuljax.serve.run_translator import IncrementalBackend
 from simuljax.serve.session import STATE, Backend, ReadSession
@@ -84,7 +85,7 @@ class DecodeProfile:
             given = getattr(self, field.name) != field.default
             if self.model is not None and field.name in PRESET_ONLY and given:
                 raise ValueError(f"{field.name} is for a preset: leave it out with a model")
-        if self.read * MS % STATE:
+        if self.model is None and self.read * MS % STATE:
             raise ValueError(f"read_ms is {self.read_ms}; choose a multiple of {STATE // MS}")
         if min(self.seconds, self.live_s) * 1000 < self.read:
             raise ValueError(
@@ -178,7 +179,8 @@ def profile_model(config: DecodeProfile, traces: Path | None = None) -> dict[str
     assert config.model is not None
     translator = load(config.model)
     settings: dict[str, Any] = {} if config.read_ms is None else {"read_ms": config.read_ms}
-    if isinstance(translator, WhisperTranslator):
+    hears = translator.recogniser if isinstance(translator, Cascade) else translator
+    if isinstance(hears, WhisperTranslator):
         settings["guards"] = Guards(quiet_db=-1e3, steady_db=0.0)
     backend = translator.backend(**settings)
     config = replace(config, read_ms=round(backend.open().push_size / MS))
