@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tqdm import tqdm
@@ -215,7 +216,7 @@ def test_digest_covers_what_changes_a_result_and_nothing_else(corpus, tmp_path):
     longer = digests(with_training(base, "other", updates=77))
     changed = {name for name in before if longer[name] != before[name]}
     assert changed == {"other0", "other1", "later0", "later1"}, "and what begins with it"
-    own, objective = tmp_path / "own.py", base.variants["other"].training.objective
+    own, objective = tmp_path / "own.py", experiment(corpus, tmp_path).training.objective
     terms = (*objective.terms, Term(name="own", function=f"{own}:term", weight=1.0))
     edited = []
     for code in ("def term(*_): return 1", "def term(*_): return 2"):
@@ -246,13 +247,15 @@ def test_impossible_grids_are_rejected(corpus, tmp_path):
     ):
         with pytest.raises(ConfigError, match=problem):
             dataclasses.replace(given, **changes)
-    for fields, problem in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"published": -3.0}, "published is -3.0"),
         ({"published": "0.95"}, "published is '0.95'"),
         ({"over": "one"}, "compares 'one' with itself"),
-    ):
+    )
+    claim = Claim(says="so", variant="one", over="other")
+    for fields, problem in wrong:
         with pytest.raises(ConfigError, match=problem):
-            Claim(**{"says": "so", "variant": "one", "over": "other"} | fields)
+            dataclasses.replace(claim, **fields)
     (corpus / SUMMARY).unlink()
     with pytest.raises(ConfigError, match="holds no prepared corpus"):
         plan(grid(corpus, tmp_path))
