@@ -23,6 +23,7 @@ from simuljax.audio import MS, RATE, Statistics
 from simuljax.config.decoding import Decoding, LengthLimit
 from simuljax.decode.context import StreamLimits, StreamParams
 from simuljax.decode.stream import Chunk, StreamingDecoder
+from simuljax.errors import ChoiceError
 from simuljax.models.joint import JointModel
 from simuljax.models.parameters import initialise, weight_bytes
 from simuljax.nn.layers import STATISTICS
@@ -183,7 +184,10 @@ def profile_model(config: DecodeProfile, traces: Path | None = None) -> dict[str
     if isinstance(hears, WhisperTranslator):
         settings["guards"] = Guards(quiet_db=-1e3, steady_db=0.0)
     backend = translator.backend(**settings)
-    config = replace(config, read_ms=round(backend.open().push_size / MS))
+    try:
+        config = replace(config, read_ms=round(backend.open().push_size / MS))
+    except ValueError as error:  # its READ is longer than what was asked for
+        raise ChoiceError(str(error)) from None
     about = environment(config)
     about["config"] = {k: v for k, v in about["config"].items() if k not in PRESET_ONLY}
     return {
