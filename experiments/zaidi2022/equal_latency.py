@@ -90,13 +90,14 @@ def main() -> None:
         )
     for name in ("kd", "car", "dar"):
         for weight in curves[name, seeds[0]]:
-            scores = [curves[name, seed][weight].scores for seed in seeds]
+            runs = [curves[name, seed] for seed in seeds]
+            scores = [run[weight].scores for run in runs if weight in run]
             als = [each["AL"] for each in scores]
             silent = sorted(100 * each["skipped"] / each["n"] for each in scores)
             print(
                 f"{name} lambda {weight}: AL {min(als):.0f} to {max(als):.0f} ms "
-                f"(spread {max(als) - min(als):.0f}), without a word {silent[0]:.1f} to "
-                f"{silent[-1]:.1f} % of the sentences"
+                f"(spread {max(als) - min(als):.0f}, {len(als)} seeds), without a word "
+                f"{silent[0]:.1f} to {silent[-1]:.1f} % of the sentences"
             )
 
 
