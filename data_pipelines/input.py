@@ -124,6 +124,7 @@ def open_input(
         train=iterate(source, threads=threads, ahead=threads),
         valid=lambda: (valid_source[step] for step in range(valid_plan.steps_per_epoch)),
         shapes=lambda: (each[step] for each in parts for step in each.plan.first_steps()),
+        valid_shapes=lambda: (valid_source[step] for step in valid_plan.first_steps()),
         steps_per_epoch=steps,
         description="\n".join(lines),
     )

@@ -59,3 +59,4 @@ class Data:
     features: FeatureRecord
     words: Words | None = None  # for models that count words
     shapes: Callable[[], Iterable[Batch]] = tuple  # a batch of each shape that `train` gives
+    valid_shapes: Callable[[], Iterable[Batch]] = tuple

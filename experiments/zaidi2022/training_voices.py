@@ -18,7 +18,7 @@ from simuljax.ablate.grid import Claim, Grid
 from simuljax.config.experiment import RUNS
 
 RUN = RUNS / "zaidi2022-voices"
-UPDATES, LATE = 1_000, 600  # half as large as those of en_de.py; latency counts late
+UPDATES, LATE = 1_200, 700  # half as large as those of en_de.py; latency counts late
 VOICES = {
     "robot": variant("robot", CHUNK_CAUSAL, corpus="espeak", rooms=False),
     "natural": variant("natural", CHUNK_CAUSAL, rooms=False),

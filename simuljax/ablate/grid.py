@@ -47,7 +47,7 @@ WITHOUT_INFLUENCE = (
 HASHED = 10  # digits of the hash in a directory's name
 UNNAMED = "summary"  # the folder of a grid that is alone in its folder of runs
 FAILED = "failed.txt"  # in a run's directory
-Stage = Literal["both", "compile", "train", "evaluate", "clock"]  # evaluate: without a clock
+Stage = Literal["both", "train", "evaluate", "clock"]  # evaluate: without a clock
 # trained: to be evaluated; untimed: to be evaluated in real time; blocked: a run it needs failed
 State = Literal["done", "running", "failed", "trained", "untimed", "waiting", "blocked"]
 

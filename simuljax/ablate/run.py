@@ -7,9 +7,9 @@ it are not started, the others are.
 
 With several workers, other processes evaluate what was trained, each what no other has started, so
 that runs which start from it need not wait. Evaluations in real time come last, one at a time:
-nothing else of the grid may take their computing time. Idle workers compile runs whose predecessor
-is still being trained. Runs that differ only in seeds and loss weights can share a process and a
-compiled update (`--together`).
+nothing else of the grid may take their computing time. Idle workers load and compile what starts
+from a run that is still being trained, and wait for it. Runs that differ only in seeds and loss
+weights can share a process and a compiled update (`--together`).
 """
 
 import math
@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -31,18 +32,19 @@ from data_pipelines.dataset import check_used_data
 from simuljax.ablate import launchers
 from simuljax.ablate.grid import FAILED, Grid, Planned, Stage, missing
 from simuljax.ablate.launchers import Jobs, Process
-from simuljax.ablate.scheduler import Program, Task, next_tasks, to_compile
+from simuljax.ablate.scheduler import Program, Task, next_tasks, to_begin_early
 from simuljax.ablate.summary import publish, write_summary
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, read_object, write_json
 from simuljax.errors import ChoiceError
 from simuljax.runs.diagnosis import diagnose
 from simuljax.runs.evaluate import Models, check_folder, corpus_of, evaluate
-from simuljax.runs.train import compile_together, train
+from simuljax.runs.train import train
 from simuljax.train.lock import is_locked, locked, try_lock
 from simuljax.train.run_log import duration
 
 OUTPUT, SPENT = "output.log", "spent.json"  # in a run's directory
+BLOCKED = 75  # EX_TEMPFAIL of sysexits.h: the run that another starts from was not trained
 SHOWN = 2_000  # characters of a failed run's output
 POLL_S, REFRESH_S = 0.5, 30.0  # of the progress line: on a terminal, and in a log
 
@@ -67,7 +69,7 @@ class AblateOptions:
     only: tuple[str, ...] = ()
     """Train and evaluate this run, or these together, in this process."""
     stage: Stage = "both"
-    """With --only: compile, train, evaluate without a clock, or evaluate in real time."""
+    """With --only: train, evaluate without a clock, or evaluate in real time."""
     list: bool = False
     """List the runs of the grid with their states."""
     report: bool = False
@@ -164,7 +166,7 @@ def run_all(options: AblateOptions, runs: Sequence[Planned]) -> None:
             if local:  # a job would wait for a device, and its node may have another cache
                 compiled += [task.program for task in tasks]
                 at_work += tasks
-                ahead = to_compile(runs, states, at_work, compiled, options.together)
+                ahead = to_begin_early(runs, states, at_work, compiled, options.together)
                 ahead = ahead[: options.workers - len(at_work)]
                 compiled += [task.program for task in ahead]
                 tasks += ahead
@@ -211,8 +213,6 @@ def start(options: AblateOptions, task: Task) -> Started:
     command = launchers.simuljax_command("ablate", str(options.file), "--only", *names)
     command += ["--stage", task.stage]
     command += ["--grid", options.grid] if options.grid else []
-    if task.stage == "compile":  # its threads must not keep trainings from their devices
-        command = ["nice", *command]
     output = task.runs[0].directory / OUTPUT
     shared = options.workers > 1
     process = launchers.start(options.jobs, command, output, names[0], shared=shared)
@@ -224,8 +224,7 @@ def collect(working: list[Started]) -> None:
     for each in [each for each in working if each.process.poll() is not None]:
         working.remove(each)
         explained = any((run.directory / FAILED).exists() for run in each.task.runs)
-        explained = explained or each.task.stage == "compile"  # training will meet the same error
-        if each.process.returncode and not explained:
+        if each.process.returncode not in (0, BLOCKED) and not explained:
             error = _error_of(each)
             for run in [run for run in each.task.runs if not is_locked(run.directory)]:
                 (run.directory / FAILED).write_text(error, "utf-8")
@@ -260,16 +259,14 @@ def describe(runs: Sequence[Planned], seconds: float) -> str:
 
 def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
     """Train the runs, or resume their training, and evaluate them."""
-    if stage in ("both", "compile", "train"):
+    if stage in ("both", "train"):
         with ExitStack() as locks:
             runs = _lock_free(runs, locks)
             untrained = [run for run in runs if not run.is_trained]
             experiments = [run.to_train for run in untrained]
-            if untrained and stage == "compile":
-                compile_together(experiments)
-            elif untrained:  # alone, or together; time and energy are divided among them
-                with measured(untrained, "training"):
-                    train(*experiments)
+            if untrained:  # alone, or together; time and energy are divided among them
+                with measured(untrained, "training") as meter:
+                    train(*experiments, await_donors=partial(await_needs, untrained, meter))
         if stage == "both":  # a run that was interrupted has not ended
             runs = [run for run in runs if run.is_trained]
     if stage in ("both", "evaluate", "clock"):
@@ -277,6 +274,17 @@ def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
         if failed:
             names = ", ".join(run.name for run in failed)
             raise ConfigError(f"could not be evaluated: {names}")
+
+
+def await_needs(runs: Sequence[Planned], meter: "Meter") -> None:
+    """Wait until the runs that these start from are trained; exit if that will not happen."""
+    with meter.counting(-1):
+        while lacking := [need for run in runs for need in run.needs if not need.is_trained]:
+            for need in lacking:
+                if need.state != "running" and not need.is_trained:
+                    print(f"{need.name}, from which this starts, was not trained", flush=True)
+                    sys.exit(BLOCKED)
+            time.sleep(POLL_S)
 
 
 def _lock_free(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
@@ -326,16 +334,37 @@ def evaluate_pending(run: Planned, stage: Stage) -> None:
                 evaluate(evaluation, models)
 
 
+@dataclass
+class Meter:
+    """Time and energy of the GPUs of this host, where they can be read."""
+
+    seconds: float = 0.0
+    joules: float | None = 0.0
+
+    @contextmanager
+    def counting(self, sign: int = 1) -> Iterator[None]:
+        """Add what is spent inside; take it off with `sign` -1."""
+        before, start = _joules(), time.perf_counter()
+        yield
+        self.seconds += sign * (time.perf_counter() - start)
+        after = _joules()
+        if self.joules is None or before is None or after is None:
+            self.joules = None
+        else:
+            self.joules += sign * (after - before)
+
+
 @contextmanager
-def measured(runs: Sequence[Planned], what: str) -> Iterator[None]:
+def measured(runs: Sequence[Planned], what: str) -> Iterator[Meter]:
     """Add time and energy, divided among the runs, to spent.json in their directories.
 
     Interruptions add up; a process that is killed is not counted.
     """
-    before, start = _joules(), time.perf_counter()
-    yield
-    seconds, after = (time.perf_counter() - start) / len(runs), _joules()
-    joules = None if before is None or after is None else (after - before) / len(runs)
+    meter = Meter()
+    with meter.counting():
+        yield meter
+    seconds = meter.seconds / len(runs)
+    joules = None if meter.joules is None else meter.joules / len(runs)
     for directory in [run.directory for run in runs]:
         with locked(directory, patience_s=30.0) if what == "evaluation" else nullcontext():
             spent = read_object(directory / SPENT)

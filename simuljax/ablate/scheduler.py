@@ -87,18 +87,18 @@ def next_tasks(
     return tasks
 
 
-def to_compile(
+def to_begin_early(
     runs: Sequence[Planned],
     states: Mapping[str, str],
     working: Sequence[Task],
     compiled: Sequence[Program | None],
     together: int,
 ) -> list[Task]:
-    """Return what can be compiled while the runs that others start from are being trained.
+    """Return what can load and compile while the runs it starts from are being trained.
 
-    Runs that wait for the same trainings will be ready at once, in the groups that will be
-    trained. The trainings must have started: compiling needs their vocabularies. A program that
-    several groups share is compiled once, and not at all if it is one of `compiled`.
+    Runs that wait for the same trainings will be ready at once, in the groups returned. The
+    trainings must have started: compiling needs their vocabularies. Of groups that share a program
+    one begins, none if it is one of `compiled`: the others take it from the cache.
     """
     trained_by = {run.name: i for i, task in enumerate(working) for run in task.runs}
     waiting: dict[tuple[int, ...], list[Planned]] = {}
@@ -114,7 +114,7 @@ def to_compile(
             waiting.setdefault(tuple(awaited), []).append(run)
     known, tasks = [*compiled], []
     for group in (group for some in waiting.values() for group in groups(some, together)):
-        task = Task(runs=group, stage="compile")
+        task = Task(runs=group, stage="train")
         if task.program not in known:
             known.append(task.program)
             tasks.append(task)

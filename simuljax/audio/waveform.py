@@ -125,13 +125,20 @@ def _low_pass(up: int, down: int, dtype: np.dtype) -> np.ndarray:
 
 
 Reason = Literal[
-    "no such file", "corrupt audio", "truncated", "no samples", "not finite", "not samples"
+    "no such file",
+    "corrupt audio",
+    "truncated",
+    "no samples",
+    "not finite",
+    "not samples",
+    "opposite channels",
 ]
 
 _SLACK_S = 0.1  # transcripts round, and compressed formats count their frames loosely
 _RATES = range(1_000, 1_000_000)  # outside, a header is broken rather than unusual
 _LARGEST_RATIO = 48_000  # of the reduced ratio of two rates: the filter has 20 taps for each
 _FRAMES_PER_BYTE = 2_000  # beyond what any coder makes of silence, a header is broken
+_CANCELLED = 1e-4  # of the power of its channels: their mean is 40 dB below them
 _BLOCK = 1 << 24  # frames that are decoded at once
 _LOUDEST = 1.1  # a decoder overshoots ±1 a little; samples on another scale are far beyond
 # Sphere files (NIST) carry the suffix .wav in some of the oldest corpora.
@@ -195,7 +202,7 @@ def read_audio(
                 raise AudioError("corrupt audio", promise)
             samples = _decode(sound, name, start, count)
             source_rate, channels = sound.samplerate, sound.channels
-    mono = resample(_finite(samples, name).mean(1), source_rate, rate)
+    mono = resample(_averaged(_finite(samples, name), name), source_rate, rate)
     return Waveform(samples=_to_int16(mono), source_rate=source_rate, channels=channels)
 
 
@@ -349,6 +356,14 @@ def _finite(samples: Float[np.ndarray, "..."], name: str) -> Float[np.ndarray, "
         first = int(np.argwhere(~np.isfinite(samples))[0, 0])
         raise AudioError("not finite", f"{name} has NaN or infinity at sample {first}.")
     return samples
+
+
+def _averaged(samples: Float[np.ndarray, "N channels"], name: str) -> Float[np.ndarray, " N"]:
+    mono = samples.mean(1)
+    if np.vdot(mono, mono) * samples.shape[1] < _CANCELLED * np.vdot(samples, samples):
+        detail = f"the mean of all channels of {name} is silence; keep one of them."
+        raise AudioError("opposite channels", detail)
+    return mono
 
 
 def _to_int16(samples: Float[np.ndarray, " N"]) -> Int16[np.ndarray, " N"]:

@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
 from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import Loop, TrainingRun, compile_update
 from simuljax.train.run import CONFIG_FILE, ENDED, find_params
-from simuljax.train.step import TrainState, shape_of
+from simuljax.train.step import TrainState
 
 # Fields that may change when a run is resumed; any other change makes it another run.
 FREE = (
@@ -38,10 +38,11 @@ FREE = (
 )
 
 
-def train(*experiments: Experiment) -> TrainState:
+def train(*experiments: Experiment, await_donors: Callable[[], None] = lambda: None) -> TrainState:
     """Train in the directory of a run, or resume there; return the last state.
 
-    Several experiments, of one corpus and model, may differ in seeds and loss weights.
+    Several experiments, of one corpus and model, may differ in seeds and loss weights. The runs
+    they start from may be in training; `await_donors` is called when all is compiled.
     """
     with cluster.ending_together(), ExitStack() as locks:
         data = open_data(experiments)
@@ -50,26 +51,12 @@ def train(*experiments: Experiment) -> TrainState:
         sized = [with_sizes(experiment, data) for experiment in experiments]
         members = [begin_run(experiment, data) for experiment in sized]
         trainings = [experiment.training for experiment in sized]
-        state = Loop(members, compile_update(sized[0].model, trainings, data), data).run()
+        compiled = compile_update(sized[0].model, trainings, data)
+        state = Loop(members, compiled, data, await_donors).run()
     if cluster.is_primary():
         for experiment in experiments:
             print(describe_end(experiment.run), flush=True)
     return state
-
-
-def compile_together(experiments: Sequence[Experiment]) -> None:
-    """Fill the compilation cache for their training; runs they start from may be unfinished."""
-    data = open_data(experiments)
-    trainings = [experiment.training for experiment in experiments]
-    compiled = compile_update(with_sizes(experiments[0], data).model, trainings, data)
-    weights = compiled.weights([each.objective.weights() for each in trainings])
-    state, several = compiled.first(), trainings[0].accumulate
-    if several == 1:
-        compiled.compile(state, data.shapes(), weights)
-    else:
-        for batch in data.shapes():
-            state, _ = compiled.update(state, [batch] * several, weights)
-    compiled.validate(state, {shape_of(batch): batch for batch in data.valid()}.values())
 
 
 def open_data(experiments: Sequence[Experiment]) -> TrainingInput:

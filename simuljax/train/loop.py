@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,15 @@ class Loop:
     A complete run leaves `ended.json`; an interrupted one does not, and is to be started again.
     """
 
-    def __init__(self, members: Sequence["TrainingRun"], compiled: CompiledUpdate, data: Data):
+    def __init__(
+        self,
+        members: Sequence["TrainingRun"],
+        compiled: CompiledUpdate,
+        data: Data,
+        await_donors: Callable[[], None] = lambda: None,
+    ) -> None:
         self.members, self.compiled, self.data = members, compiled, data
+        self.await_donors = await_donors  # the runs that these start from, before the first update
         self.training = members[0].training
         self.last = self.training.last_update(data.steps_per_epoch)
         self.weights: dict[Any, Any] = {}
@@ -89,8 +96,10 @@ class Loop:
         """Update until the last update, convergence or an interruption; return the last state."""
         try:
             with Interruption(self.members[0].run) as interruption:
-                self._begin()
+                saved = self._restore()
                 self._compile()
+                self.state = self._first() if saved is None else saved
+                self._open()
                 interruption.saves = True
                 stopped = False
                 while not self._is_over() and not stopped:
@@ -107,9 +116,9 @@ class Loop:
                 member.close()
         return self.state
 
-    def _begin(self) -> None:
-        """Take the first state, or the last saved one, and open the logs."""
-        cluster.at("taking the first parameters")
+    def _restore(self) -> TrainState | None:
+        """Return the last saved state, if any."""
+        cluster.at("reading the last checkpoint")
         found = [member.restore(self.compiled.template()) for member in self.members]
         saved = [each for each in found if each is not None]
         if len({None if each is None else each.step for each in found}) > 1:
@@ -117,29 +126,38 @@ class Loop:
                 "runs that are trained together must stand at the same update, and these do not: "
                 + ", ".join(str(member.run) for member in self.members)
             )
-        if saved:
-            self.data.train.set_state(saved[0].extra["iterator"])
-            self.has_speech, self.due = saved[0].extra.get("logging", (False, False))
-            if cluster.is_primary():
-                print(f"resumed from update {saved[0].step}", flush=True)
-            self.state = self.compiled.joined([each.state for each in saved])
-        else:
-            self.state = self.compiled.first(
-                [member.begin for member in self.members], [member.teach for member in self.members]
-            )
-        self.step = self.started = int(np.max(jax.device_get(self.state.step)))
+        self.step = self.started = saved[0].step if saved else 0
+        if not saved:
+            return None
+        self.data.train.set_state(saved[0].extra["iterator"])
+        self.has_speech, self.due = saved[0].extra.get("logging", (False, False))
+        if cluster.is_primary():
+            print(f"resumed from update {self.step}", flush=True)
+        return self.compiled.joined([each.state for each in saved])
+
+    def _first(self) -> TrainState:
+        """Return the state before the first update, when the runs it starts from have ended."""
+        self.await_donors()
+        cluster.at("taking the first parameters")
+        return self.compiled.first(
+            [member.begin for member in self.members], [member.teach for member in self.members]
+        )
+
+    def _open(self) -> None:
+        """Open the logs; check that all hosts begin with the same parameters."""
         if jax.process_count() > 1:
             cluster.agree("parameters", {"parameters": digest_of(self.state.params)})
         per_epoch = self.data.steps_per_epoch / self.training.accumulate
         for number, member in enumerate(self.members):
             member.open(self.started, self.last, per_epoch, console=number == 0)
+        self.members[0].log.work.aside_s += self.compiled.compile_s
 
     def _is_over(self) -> bool:
         converged = all(member.is_converged(self.step) for member in self.members)
         return self.step >= self.last or converged
 
     def _compile(self) -> None:
-        """Compile all shapes at once, on several hosts one by one.
+        """Compile updates and validations of all shapes at once, on several hosts one by one.
 
         Hosts wait for each other: an exchange fails if one of them comes too late to it. Under
         `pmap` they compile as they go.
@@ -149,15 +167,15 @@ class Loop:
         if self._is_over() or self.training.accumulate > 1 or as_it_goes:
             return
         cluster.at("compiling the update")
-        before, batches = self.compiled.compile_s, list(self.data.shapes())
+        batches = list(self.data.shapes())
         if cluster.is_primary():
             print(f"compiling the update for {len(batches)} batch shapes", flush=True)
         name = f"update of {self.members[0].run}, {len(batches)} shapes"
         with announce_compilation(name, about_s=COMPILE_S * (1 + len(batches)) / 2):
             threads = os.cpu_count() if hosts == 1 else 1  # in the same order everywhere
-            self.compiled.compile(self.state, batches, self._weights(), threads=threads)
+            validated = self.data.valid_shapes()
+            self.compiled.compile(batches, self._weights(), validated, threads=threads)
         cluster.wait_for_all("compiled")
-        self.members[0].log.work.aside_s += self.compiled.compile_s - before
 
     def _one_update(self) -> None:
         cluster.at(f"reading the batch of update {self.step + 1}")

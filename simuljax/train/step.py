@@ -15,6 +15,8 @@ Runs that are trained together are members of one update: its arrays have an axi
 import dataclasses
 import functools
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -301,7 +303,8 @@ class CompiledUpdate:
         self._numbers: list[jax.Array] = []  # 0, 1, ... on the devices, for micro-batches
         self._flops: dict[Shape, float] = {}
         self._seen: set[tuple[Shape, bool]] = set()
-        self._compiled: dict[Shape, Any] = {}  # updates that were compiled ahead
+        self._compiled: dict[Shape, Any] = {}  # ahead; the first call compiles other shapes
+        self._compiled_validations: dict[Shape, Any] = {}
         self._whole = replicas.wrap(self._each(update.whole, (0, None, 0, 0)), 4, donate=0)
         self._totals = replicas.wrap(self._each(update.totals, (0, None)))
         self._gather = replicas.wrap(self._each(update.gather, (0, None, 0, 0, None, 0)), 6)
@@ -367,21 +370,36 @@ class CompiledUpdate:
 
     def compile(
         self,
-        state: TrainState,
         batches: Iterable[Batch],
         weights: Weights,
+        validated: Iterable[Batch] = (),
+        *,
         threads: int | None = None,
     ) -> None:
-        """Compile the update for the shapes of these batches, new ones in parallel."""
-        start = time.perf_counter()
-        new = {shape_of(batch): batch for batch in batches if shape_of(batch) not in self._compiled}
-        with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as pool:
-            jobs = {}
-            for shape, batch in new.items():
-                given = (state, self.replicas.share(batch), weights, self._seed)
-                jobs[shape] = pool.submit(self._whole.lower(*given).compile)
-            self._compiled |= {shape: job.result() for shape, job in jobs.items()}
+        """Compile updates and validations for the shapes of these batches, in parallel."""
+        start, state = time.perf_counter(), self._abstract()
+        updates = (self._whole, (weights, self._seed), self._compiled, batches)
+        validations = (self._validate, (), self._compiled_validations, validated)
+        with ThreadPoolExecutor(threads or os.cpu_count(), initializer=yield_to_others) as pool:
+            jobs = []
+            for function, rest, known, some in (updates, validations):
+                new = {shape_of(batch): batch for batch in some if shape_of(batch) not in known}
+                for shape, batch in new.items():
+                    lowered = function.lower(state, self.replicas.share(batch), *rest)
+                    jobs.append((known, shape, pool.submit(lowered.compile)))
+            for known, shape, job in jobs:
+                known[shape] = job.result()
         self.compile_s += time.perf_counter() - start
+
+    def _abstract(self) -> TrainState:
+        """Return shape and place of every array of the state; nothing is computed."""
+
+        def of_all(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            axis = () if self.members == 1 else (self.members,)
+            return jax.ShapeDtypeStruct((*axis, *leaf.shape), leaf.dtype)
+
+        one = jax.eval_shape(self._state_of, *shapes(self.per_replica.model.config))
+        return self.replicas.over_own_host(jax.tree.map(of_all, one))
 
     def update(
         self, state: TrainState, batches: Sequence[Batch], weights: Weights
@@ -419,11 +437,15 @@ class CompiledUpdate:
 
     def validate(self, state: TrainState, batches: Iterable[Batch]) -> Forward:
         """Return the sums over all batches."""
-        sums = (self._validate(state, self.replicas.share(batch)) for batch in batches)
+        sums = (self._validated(state, batch) for batch in batches)
         first = next(sums, None)
         if first is None:
             raise ValueError("there is no batch to validate on: the split is empty")
         return functools.reduce(self._add, sums, first)
+
+    def _validated(self, state: TrainState, batch: Batch) -> Forward:
+        function = self._compiled_validations.get(shape_of(batch), self._validate)
+        return function(state, self.replicas.share(batch))
 
     def flops(self, batches: Sequence[Batch]) -> float:
         """Return the FLOPs of an update on all devices; traced once per shape."""
@@ -442,6 +464,12 @@ class CompiledUpdate:
         terms = functools.partial(self.per_replica.validate, watch=False)
         forward = forward_flops(spread.wrap(terms), self.template(), rows)
         return forward * (1 + BACKWARD) * self.replicas.mesh.size * self.members
+
+
+def yield_to_others() -> None:
+    """Let other threads and processes compute before this thread, where the system can."""
+    if sys.platform == "linux":  # elsewhere priorities are those of processes
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def shape_of(batch: Batch) -> Shape:

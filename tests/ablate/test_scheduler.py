@@ -14,8 +14,17 @@ import pytest
 from data_pipelines.dataset import record_used_data
 from data_pipelines.utterance import CorpusError
 from simuljax.ablate.grid import FAILED, Grid, Planned, plan
-from simuljax.ablate.run import AblateOptions, Started, check_all_data, collect, describe, work
-from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_compile
+from simuljax.ablate.run import (
+    BLOCKED,
+    AblateOptions,
+    Meter,
+    Started,
+    check_all_data,
+    collect,
+    describe,
+    work,
+)
+from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_begin_early
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Joining
 from simuljax.config.fields import ConfigError, read_json, write_json
@@ -140,7 +149,7 @@ def test_groups_hold_runs_that_differ_in_seeds_and_weights(corpus, tmp_path):
     assert variants(0, size=2) == [ones[:2], ones[2:], others[:2], [others[2], "later0"], later[1:]]
 
 
-def test_runs_that_wait_for_the_same_trainings_are_compiled_once(tmp_path):
+def test_of_runs_that_wait_for_the_same_trainings_one_for_each_program_begins_early(tmp_path):
     corpus = summarised_corpus(tmp_path / "corpus")
     ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1), order=0)
     runs = plan(ablation)
@@ -148,24 +157,24 @@ def test_runs_that_wait_for_the_same_trainings_are_compiled_once(tmp_path):
     states = {run.name: run.state for run in runs}
     training, known = [Task(runs=variants["donor"], stage="train")], []
 
-    def compiled(working=training) -> list[list[str]]:
-        found = to_compile(runs, states, working, known, together=2)
-        assert all(task.stage == "compile" for task in found)
+    def early(working=training) -> list[list[str]]:
+        found = to_begin_early(runs, states, working, known, together=2)
+        assert all(task.stage == "train" for task in found)
         return [[f"{run.variant}{run.seed}" for run in task.runs] for task in found]
 
-    assert compiled() == [], "the donor has no vocabulary yet"
+    assert early() == [], "the donor has no vocabulary yet"
     for run in variants["donor"] + variants["other"]:
         run.experiment.run.mkdir(parents=True)
         (run.experiment.run / METRICS).touch()
-    assert compiled() == [["one0", "one1"], ["other0", "other1"]], "`later` is far away"
-    assert compiled([]) == [], "nobody trains it"
-    known += [Task(runs=variants["one"], stage="compile").program]
-    assert compiled() == [["other0", "other1"]]
+    assert early() == [["one0", "one1"], ["other0", "other1"]], "`later` is far away"
+    assert early([]) == [], "nobody trains it"
+    known += [Task(runs=variants["one"], stage="train").program]
+    assert early() == [["other0", "other1"]]
     (variants["donor"][0].experiment.run / ENDED).touch()
-    assert compiled() == [], "they can be trained now"
-    assert compiled([Task(runs=variants["other"], stage="train")]) == [["later0", "later1"]]
+    assert early() == [], "they can be trained now"
+    assert early([Task(runs=variants["other"], stage="train")]) == [["later0", "later1"]]
     apart = [Task(runs=[run], stage="train") for run in variants["other"]]
-    assert compiled(apart) == [["later0"]], "not ready at once, and one program serves both"
+    assert early(apart) == [["later0"]], "not ready at once, and one program serves both"
 
 
 def test_groups_that_share_a_program_compile_it_once(corpus, tmp_path):
@@ -173,7 +182,7 @@ def test_groups_that_share_a_program_compile_it_once(corpus, tmp_path):
 
     def programs(variant: str, ablation: Grid, size: int = 1) -> list[Program | None]:
         runs = [run for run in plan(ablation) if run.variant == variant]
-        return [Task(runs=[run] * size, stage="compile").program for run in runs]
+        return [Task(runs=[run] * size, stage="train").program for run in runs]
 
     first, second = programs("one", ablation)
     assert first == second, "another order of batches"
@@ -197,6 +206,16 @@ def ended(code: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen([sys.executable, "-c", code])
     process.wait()
     return process
+
+
+def test_waiting_is_not_counted(monkeypatch):
+    times, joules = iter([0.0, 1.0, 5.0, 7.0]), iter([10.0, 20.0, 90.0, 110.0])
+    monkeypatch.setattr(f"{RUN}.time.perf_counter", lambda: next(times))
+    monkeypatch.setattr(f"{RUN}._joules", lambda: next(joules))
+    meter = Meter()
+    with meter.counting(), meter.counting(-1):
+        pass
+    assert (meter.seconds, meter.joules) == (7.0 - 4.0, 100.0 - 70.0)
 
 
 def test_lock_waits_for_a_moment(tmp_path):
@@ -330,7 +349,7 @@ def test_locked_run_is_left_to_its_process(corpus, tmp_path, monkeypatch, capsys
     for run in (one, other):
         (run.experiment.run / ENDED).unlink()
     trained = []
-    monkeypatch.setattr(f"{RUN}.train", lambda *experiments: trained.extend(experiments))
+    monkeypatch.setattr(f"{RUN}.train", lambda *some, **_: trained.extend(some))
     with locked(one.experiment.run):
         work([one, other], ablation, "train")
         assert trained == [other.to_train]
@@ -343,7 +362,7 @@ def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
     ablation = grid(corpus, tmp_path / "runs")
     one, seen = plan(ablation)[1], []
     monkeypatch.setattr(f"{RUN}.evaluate_pending", lambda run, *_: seen.append(run.name))
-    monkeypatch.setattr(f"{RUN}.train", lambda *_: None)  # SIGTERM, and it saved its state
+    monkeypatch.setattr(f"{RUN}.train", lambda *_, **__: None)  # SIGTERM, and it saved its state
     work([one], ablation)
     assert not seen
     (one.experiment.run / ENDED).write_text("{}")
@@ -363,9 +382,10 @@ def test_a_process_that_fails_without_an_error_of_its_own(corpus, tmp_path, code
     (one.experiment.run / "output.log").write_text(f"{output}\n")
     collect([Started(task=Task(runs=[one], stage="train"), process=ended(code))])
     assert all(fact in (one.experiment.run / FAILED).read_text() for fact in facts)
-    compiling = [Started(task=Task(runs=[other], stage="compile"), process=ended(code))]
-    collect(compiling)  # training will meet the same error
-    assert not compiling and not (other.experiment.run / FAILED).exists()
+    blocked = f"import sys; sys.exit({BLOCKED})"
+    waited = [Started(task=Task(runs=[other], stage="train"), process=ended(blocked))]
+    collect(waited)
+    assert not waited and not (other.experiment.run / FAILED).exists(), "its donor failed"
 
 
 def test_changed_data_is_rejected(corpus, tmp_path):

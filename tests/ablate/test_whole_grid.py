@@ -1,4 +1,4 @@
-"""Run whole small grids: killed and resumed, seeds together, failing as jobs, compiled ahead.
+"""Run whole small grids: killed and resumed, seeds together, failing as jobs, begun early.
 
 They are of text translators, and begin with the donor that one of them has trained.
 """
@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from simuljax.ablate.grid import Planned, load_grid, plan
+from simuljax.ablate.grid import load_grid, plan
 from simuljax.ablate.launchers import FOLDER, simuljax_command
-from simuljax.train.run import ENDED
-from simuljax.train.run_log import FILE as METRICS
+from simuljax.ablate.run import BLOCKED
+from simuljax.train.checkpoint import CHECKPOINTS
+from simuljax.train.lock import locked
+from simuljax.train.run import CONFIG_FILE, ENDED
 from tests.helpers.grids import environment
 
 pytestmark = pytest.mark.slow  # trains
-LARGE = 20_000  # bytes of a compiled program that takes long
 JOBS = ["--engine", "local", "--gpus", "0", "--cpus", "1", "--minutes", "20", "--workers", "2"]
 TEXT = """
 from pathlib import Path
@@ -51,9 +52,12 @@ def run_grid(file: Path, *options: str, status: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def whole(corpus, tmp_path_factory) -> Path:
-    """A grid of two seeds, trained together, whose processes were killed and began again."""
+    """A grid of two seeds, trained together, whose processes were killed and began again.
+
+    An idle worker begins what starts from the donor while it is trained.
+    """
     runs = tmp_path_factory.mktemp("grid") / "runs"
-    file, options = written(corpus, runs, seeds="(0, 1)"), ("--together", "2")
+    file, options = written(corpus, runs, seeds="(0, 1)"), ("--together", "2", "--workers", "3")
     command = simuljax_command("ablate", str(file), *options)
     process = subprocess.Popen(command, env=environment(), start_new_session=True)
     while not list(runs.glob("donor-*/metrics.jsonl")):
@@ -92,26 +96,23 @@ def test_job_that_fails_does_not_stop_the_rest(corpus, whole, tmp_path):
     assert len(list((runs / FOLDER).glob("*_submitted.pkl"))) >= 2
 
 
-def test_training_finds_what_was_compiled_ahead(corpus, whole, tmp_path):
-    runs, cache = after_donor(whole, tmp_path / "runs"), tmp_path / "cache"
+def test_run_that_begins_early_waits_for_the_run_it_starts_from(corpus, whole, tmp_path):
+    runs = after_donor(whole, tmp_path / "runs")
     file = written(corpus, runs)
-    donor, _, run = plan(load_grid(file))  # it accumulates two batches
-
-    def work(run: Planned, stage: str) -> set[str]:
-        """Return the large programs that it compiled: updates, validations, first parameters."""
-        before = set(cache.glob("*-cache"))
-        given = environment(
-            JAX_COMPILATION_CACHE_DIR=str(cache), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0"
-        )
-        command = simuljax_command("ablate", str(file), "--only", run.name, "--stage", stage)
-        subprocess.run(command, env=given, check=True)
-        new = set(cache.glob("*-cache")) - before
-        return {path.name for path in new if path.stat().st_size > LARGE}
-
-    checkpoints, directory = donor.experiment.run / "checkpoints", run.experiment.run
-    aside = checkpoints.rename(tmp_path / "aside")
-    assert work(run, "compile")
-    assert not list(directory.glob("checkpoints")) and not (directory / METRICS).exists()
-    aside.rename(checkpoints)
-    assert work(run, "train") == set()
-    assert (directory / ENDED).exists()
+    donor, _, run = plan(load_grid(file))
+    command = simuljax_command("ablate", str(file), "--only", run.name, "--stage", "train")
+    weights, end = (donor.directory / name for name in (CHECKPOINTS, ENDED))
+    for path in (weights, end):
+        path.rename(tmp_path / path.name)
+    untrained = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert untrained.returncode == BLOCKED, untrained.stderr
+    assert f"{donor.name}, from which this starts, was not trained" in untrained.stdout
+    (run.directory / CONFIG_FILE).unlink()
+    with locked(donor.directory):  # as if it were in training
+        process = subprocess.Popen(command, env=environment())
+        while not (run.directory / CONFIG_FILE).exists():
+            assert process.poll() is None
+            time.sleep(0.2)
+        for path in (weights, end):
+            (tmp_path / path.name).rename(path)
+    assert process.wait() == 0 and (run.directory / ENDED).exists()

@@ -28,6 +28,7 @@ BAD = {
     "header only": "no samples",
     "header that promises": "corrupt audio",
     "not a number": "not finite",
+    "opposite channels": "opposite channels",
     "mp3 called wav": "corrupt audio",
     "missing": "missing audio file",
     "beyond the end": "truncated",
@@ -66,6 +67,7 @@ def spoil(place: Path) -> None:
     fine[777] = np.nan
     soundfile.write(place / "not a number.wav", fine, RATE, subtype="FLOAT")
     soundfile.write(place / "8 kHz stereo.wav", np.stack([plain[::2], 0 * plain[::2]], 1), 8000)
+    soundfile.write(place / "opposite channels.wav", np.stack([plain, -plain], 1), RATE)
     soundfile.write(place / "too short.wav", plain[:1598:2], 8000)
     soundfile.write(place / "too long.wav", hum(2.1), RATE)
     soundfile.write(place / "silence.wav", 0 * plain, RATE)

@@ -78,8 +78,8 @@ def test_a_process_says_where_it_is(go, tmp_path, monkeypatch):
     go(tmp_path, updates=2, validate_every=2)
     updates = [f"{where}update {n}" for n in (1, 2) for where in ("reading the batch of ", "")]
     ends = ["validation after update 2", *["saving after update 2"] * 2]  # once more at the end
-    begins = ["taking the first parameters", "compiling the update"]
-    assert places == [*begins, *updates, *ends]
+    begins = ["compiling the update", "taking the first parameters"]
+    assert places == ["reading the last checkpoint", *begins, *updates, *ends]
 
 
 def test_of_speech_and_text_in_turn_the_updates_of_speech_are_logged(go, tmp_path):
