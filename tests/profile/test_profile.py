@@ -15,6 +15,7 @@ import soundfile
 
 from simuljax.audio import RATE
 from simuljax.cli.main import main
+from simuljax.errors import ChoiceError
 from simuljax.profile import decode, serve
 from simuljax.profile.decode import DecodeProfile, Speakers
 from simuljax.profile.long_stream import cut, measure_minutes, repeated
@@ -22,6 +23,7 @@ from simuljax.profile.measure import Traced, count_kernels, environment, measure
 from simuljax.profile.serve import ServeProfile, run, summary
 from simuljax.profile.train import PRESETS
 from simuljax.serve.session import Word
+from simuljax.train.run import DECODING_FILE
 from tests.helpers.experiments import experiment
 from tests.serve.web.servers import small_run
 
@@ -226,6 +228,9 @@ def test_the_trace_of_a_run_leaves_the_timed_seconds_out(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="batches is for a preset"):
         dataclasses.replace(config, batches=(2,))
     assert spoken == [(2.0, []), (2.0, [str(tmp_path)]), (1.0, [])]
+    (tmp_path / "small" / DECODING_FILE).write_text('{"read_ms": 560}')
+    with pytest.raises(ChoiceError, match="neither may be shorter than a READ, read_ms 560"):
+        decode.run(dataclasses.replace(config, seconds=0.4, live_s=0.4))
 
 
 @pytest.mark.slow
