@@ -44,7 +44,7 @@ from simuljax.train.lock import is_locked, locked, try_lock
 from simuljax.train.run_log import duration
 
 OUTPUT, SPENT = "output.log", "spent.json"  # in a run's directory
-BLOCKED = 75  # EX_TEMPFAIL of sysexits.h: the run that another starts from was not trained
+BLOCKED = 75  # EX_TEMPFAIL of sysexits.h: a run that this one needs is not trained
 SHOWN = 2_000  # characters of a failed run's output
 POLL_S, REFRESH_S = 0.5, 30.0  # of the progress line: on a terminal, and in a log
 
@@ -264,6 +264,7 @@ def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
             runs = _lock_free(runs, locks)
             untrained = [run for run in runs if not run.is_trained]
             experiments = [run.to_train for run in untrained]
+            in_training(untrained)
             if untrained:  # alone, or together; time and energy are divided among them
                 with measured(untrained, "training") as meter:
                     train(*experiments, await_donors=partial(await_needs, untrained, meter))
@@ -277,14 +278,20 @@ def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
 
 
 def await_needs(runs: Sequence[Planned], meter: "Meter") -> None:
-    """Wait until the runs that these start from are trained; exit if that will not happen."""
+    """Wait until the runs that these need are trained."""
     with meter.counting(-1):
-        while lacking := [need for run in runs for need in run.needs if not need.is_trained]:
-            for need in lacking:
-                if need.state != "running" and not need.is_trained:
-                    print(f"{need.name}, from which this starts, was not trained", flush=True)
-                    sys.exit(BLOCKED)
+        while in_training(runs):
             time.sleep(POLL_S)
+
+
+def in_training(runs: Sequence[Planned]) -> list[Planned]:
+    """Return the runs that these need and that are in training; exit if one is not to be."""
+    lacking = [need for run in runs for need in run.needs if not need.is_trained]
+    for need in lacking:
+        if need.state != "running" and not need.is_trained:
+            print(f"simuljax: {need.name} must be trained first", file=sys.stderr, flush=True)
+            sys.exit(BLOCKED)
+    return lacking
 
 
 def _lock_free(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:

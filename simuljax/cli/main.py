@@ -1,5 +1,7 @@
 """Dispatch `simuljax COMMAND`. Exit 0, 2 for bad use, 1 for a failure, 70 for a bug.
 
+`simuljax ablate --only RUN` exits with 75 if a run that RUN needs is not trained.
+
 `simuljax evaluate RUN` is `simuljax.cli.evaluate.evaluate_command(Evaluation)`, and so on; tyro
 makes the options from the fields of that dataclass (`config.options`).
 

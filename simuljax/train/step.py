@@ -392,14 +392,13 @@ class CompiledUpdate:
         self.compile_s += time.perf_counter() - start
 
     def _abstract(self) -> TrainState:
-        """Return shape and place of every array of the state; nothing is computed."""
+        """Return shape and place of every array of the state of all runs."""
 
         def of_all(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             axis = () if self.members == 1 else (self.members,)
             return jax.ShapeDtypeStruct((*axis, *leaf.shape), leaf.dtype)
 
-        one = jax.eval_shape(self._state_of, *shapes(self.per_replica.model.config))
-        return self.replicas.over_own_host(jax.tree.map(of_all, one))
+        return self.replicas.over_own_host(jax.tree.map(of_all, self.template()))
 
     def update(
         self, state: TrainState, batches: Sequence[Batch], weights: Weights

@@ -360,7 +360,9 @@ def test_locked_run_is_left_to_its_process(corpus, tmp_path, monkeypatch, capsys
 
 def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
     ablation = grid(corpus, tmp_path / "runs")
-    one, seen = plan(ablation)[1], []
+    (donor, one, *_), seen = plan(ablation), []
+    donor.directory.mkdir(parents=True)
+    (donor.directory / ENDED).touch()
     monkeypatch.setattr(f"{RUN}.evaluate_pending", lambda run, *_: seen.append(run.name))
     monkeypatch.setattr(f"{RUN}.train", lambda *_, **__: None)  # SIGTERM, and it saved its state
     work([one], ablation)

@@ -106,8 +106,8 @@ def test_run_that_begins_early_waits_for_the_run_it_starts_from(corpus, whole, t
         path.rename(tmp_path / path.name)
     untrained = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert untrained.returncode == BLOCKED, untrained.stderr
-    assert f"{donor.name}, from which this starts, was not trained" in untrained.stdout
-    (run.directory / CONFIG_FILE).unlink()
+    assert f"{donor.name} must be trained first" in untrained.stderr
+    assert not (run.directory / CONFIG_FILE).exists(), "nothing was loaded"
     with locked(donor.directory):  # as if it were in training
         process = subprocess.Popen(command, env=environment())
         while not (run.directory / CONFIG_FILE).exists():

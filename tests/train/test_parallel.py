@@ -94,12 +94,13 @@ def test_four_devices_by_shard_map_and_one_that_accumulates_are_as_one(model, al
     """And what was compiled ahead exchanges its gradient, no more, and is not compiled again."""
     driver = compiled(model[0], 4)
     state, weights = driver.first(), weights_of(driver)
-    driver.compile(model[1][:1], weights)
+    driver.compile(model[1][:1], weights, model[1][:1])
     found = collectives(next(iter(driver._compiled.values())).as_text())
     gradient = 4e-6 * sum(leaf.size for leaf in jax.tree.leaves(alone[0]))
     assert set(found) == {"all-reduce"}, found
     assert gradient <= found["all-reduce"]["mbyte"] < 1.01 * gradient + 1e-3, (found, gradient)
     with counted_programs() as programs:
+        driver.validate(state, model[1][:1])
         driver.update(state, model[1][:1], weights)
     assert programs == []
     assert_same(train(driver, model[1]), alone)
