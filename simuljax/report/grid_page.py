@@ -199,7 +199,9 @@ def _claims_table(grid: GridInfo, judged: Sequence[Judgement]) -> Table:
         rows.append((claim.says, published, *here, each.verdict + reason))
     margin = grid.rule.margin
     least = "the published difference" if margin is None else f"a difference of {margin:g}"
-    return make_table("claims", rows, rule=grid.rule, margin=least)
+    excluded = f", or if {least} is above MDD and rejected at the same level"
+    excluded = "" if margin == 0 else excluded  # a difference of 0 is never above MDD
+    return make_table("claims", rows, rule=grid.rule, excluded=excluded)
 
 
 def _difference(c: Comparison, rule: Rule) -> tuple[str, ...]:
