@@ -122,8 +122,12 @@ class Tsv(Reader):
     """File to read in a zip archive; by default the only .txt or .tsv without a leading _."""
 
     def read(self, root: Path) -> Listing:
-        if not 0 <= self.valid_fraction + self.test_fraction <= 1:
-            raise CorpusError("valid_fraction and test_fraction must add up to at most 1.")
+        fractions = (self.valid_fraction, self.test_fraction)
+        if not (min(fractions) >= 0 and sum(fractions) <= 1):
+            raise CorpusError(
+                f"valid_fraction and test_fraction are {fractions}: they must be at least 0 and "
+                "add up to at most 1."
+            )
         if min(self.source_column, self.target_column) < 1:
             raise CorpusError("source_column and target_column count from 1.")
         stem, lines = _read_table(self._table_file(root), self.member)

@@ -12,7 +12,13 @@ from simuljax.cache import enable_compilation_cache
 from simuljax.config.decoding import Decoding, Sentences, Stammer, check_policy, without_effect
 from simuljax.config.fields import ConfigError, setting
 from simuljax.config.model import ModelConfig
-from simuljax.config.options import from_options, given_options, options_in, options_of
+from simuljax.config.options import (
+    from_options,
+    given_options,
+    options_in,
+    options_of,
+    to_options,
+)
 from simuljax.decode.policies import Consensus, Policy, PolicyError
 from simuljax.models.whisper.tokenizer import LANGUAGES, Task, language_code
 from simuljax.serve.bundled import DEFAULT, NAME, parts_of, target_language
@@ -40,6 +46,7 @@ class RunOptions(Decoding):
         label="{}",
         applies=("a live source", "speech"),
     )
+    given: frozenset[str] = frozenset()  # options that the arguments name, their default or not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +144,8 @@ def _option(name: str) -> str:
 def with_stored(run: RunOptions, stored: Decoding) -> RunOptions:
     """Return the options, with those that a run is stored with where none is given."""
     usual = {} if run.policy is not None else given_options(stored)
-    return from_options(RunOptions, usual | given_options(run)) if usual else run
+    chosen = {k: v for k, v in to_options(run).items() if k in {*run.given, *given_options(run)}}
+    return from_options(RunOptions, usual | chosen) if usual else run
 
 
 def check_run(run: Path, options: RunOptions, model: ModelConfig) -> None:

@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
@@ -260,10 +261,14 @@ def with_options(function: Callable, args: Sequence[str]) -> Callable:
 
     def command(**given: Any) -> Any:
         for name, kind in kinds.items():
-            swept = first_of_sweeps(args, options_of(kind, policies[name]))
+            known = options_of(kind, policies[name])
+            swept = first_of_sweeps(args, known)
             fields = [(f, getattr(given[name], f.name)) for f in dataclasses.fields(given[name])]
             changed = {field.name: v for field, v in fields if v != default_of(field)}
-            given[name] = from_options(kind, swept | changed)
+            made = from_options(kind, swept | changed)
+            if hasattr(made, "given"):
+                made = dataclasses.replace(made, given=options_given(args, known))
+            given[name] = made
         return function(**given)
 
     signature = inspect.signature(function)
@@ -282,21 +287,32 @@ def with_options(function: Callable, args: Sequence[str]) -> Callable:
 
 def named_policy(args: Sequence[str], name: str | None = None) -> Any:
     """Return the class of the policy that arguments name, or by default of `name`; or None."""
-    for arg, following in zip(args, [*args[1:], ""], strict=False):
-        if arg.partition("=")[0] == "--policy":
-            name = arg.partition("=")[2] or following
+    *_, name = name, *values_given(args, "--policy")
     return None if name is None else policy_class(name)
 
 
 def first_of_sweeps(args: Sequence[str], known: Mapping[str, Option]) -> dict[str, Any]:
     """Return the first value of every `--sweep` of an option that has to be given."""
-    swept = [arg for before, arg in zip(["", *args], args, strict=False) if before == "--sweep"]
-    pairs = [arg.partition("=") for arg in swept]
+    pairs = [arg.partition("=") for arg in values_given(args, "--sweep")]
     return {
         name: known[name].parse(values.partition(",")[0])
         for name, _, values in pairs
         if name in known and known[name].default is MISSING
     }
+
+
+def values_given(args: Sequence[str], flag: str) -> list[str]:
+    """Return what follows a flag in the arguments, wherever it stands."""
+    pairs = zip_longest(args, args[1:], fillvalue="")
+    parts = [(*arg.partition("="), following) for arg, following in pairs]
+    return [own if equals else following for name, equals, own, following in parts if name == flag]
+
+
+def options_given(args: Sequence[str], known: Mapping[str, Option]) -> frozenset[str]:
+    """Return the options that arguments name, also those that are given their default."""
+    flags = {arg.partition("=")[0].replace("_", "-") for arg in args}
+    named = {name: {o.flag, o.flag.replace("--", "--no-", 1)} for name, o in known.items()}
+    return frozenset(name for name, own in named.items() if own & flags)
 
 
 def flat_class(kind: type, policy: Any = None) -> type:

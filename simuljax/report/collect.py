@@ -12,6 +12,7 @@ varies.
 import functools
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -188,7 +189,9 @@ def _find(path: Path, named: bool) -> list[LogSource]:
 def _find_published(path: Path) -> list[LogSource]:
     place, _, prefix = str(path).partition(":")
     folder = Path(place)
-    found = [each for each in read_results(folder).evaluations if each.log.startswith(prefix)]
+    # A name ends at a part of it: `kd` is `kd-seed0-...`, not `kd_long-seed0-...`.
+    begins = re.compile(rf"{re.escape(prefix)}(?![^-/.])") if prefix else re.compile("")
+    found = [each for each in read_results(folder).evaluations if begins.match(each.log)]
     if not found:
         raise RecordError(f"{folder} has no evaluation whose log begins with {prefix!r}")
     return [

@@ -27,8 +27,11 @@ from simuljax.config.fields import (
 from simuljax.config.options import (
     Option,
     attach_help,
+    first_of_sweeps,
     from_options,
     leaf_types,
+    named_policy,
+    options_given,
     options_of,
     to_options,
 )
@@ -39,6 +42,7 @@ from simuljax.serve.whisper import WhisperStreaming
 from tests.helpers.experiments import PATIENT
 
 RUN = Path("run")
+WAITING = options_of(Evaluation, WaitK)
 # Values of the options that a policy cannot do without.
 NEEDED: dict[str, dict[str, Any]] = {
     "wait-k": {"k": 3},
@@ -261,3 +265,14 @@ def test_the_help_of_evaluate_has_the_options_of_the_policy(capsys):
         cli.main(["evaluate", "--policy", "edatt", "--help"])
     shown = capsys.readouterr().out
     assert "--alpha" in shown and "--last-frames" in shown and "--first-ms" not in shown
+
+
+def test_an_equals_sign_may_join_a_flag_and_its_value():
+    for args in (["--policy", "wait-k", "--sweep", "k=3,5"], ["--policy=wait-k", "--sweep=k=3,5"]):
+        assert named_policy(args) is WaitK
+        assert first_of_sweeps(args, WAITING) == {"k": 3}
+
+
+def test_options_are_given_with_their_default_too():
+    args = ["RUN", "--threshold=0.5", "--no-force-finish", "--length_ratio", "2"]
+    assert options_given(args, WAITING) == {"threshold", "force_finish", "length_ratio"}

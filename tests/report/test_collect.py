@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -236,3 +237,15 @@ def test_published_results_without_a_log_or_a_score_are_refused(tmp_path):
     write_archive(tmp_path / ARCHIVE, {"other": b""})
     with pytest.raises(RecordError, match=r"has no x/e/instances\.log"):
         gather([tmp_path])
+
+
+def test_a_published_run_is_named_up_to_its_seed(tmp_path):
+    runs = ("kd-seed0-1", "kd-seed1-2", "kd_long-seed0-3")
+    each = [PublishedEvaluation(run=run, evaluation="e", scores=score(made_up(0))) for run in runs]
+    (log,) = LOGGED.values()
+    logs = {f"{run}/e/instances.log": log for run in runs}
+    write_results(tmp_path, Results(grid=None, runs=(), evaluations=tuple(each)), logs)
+    for named, count in (("", 3), (":kd", 2), (":kd-seed1-2/e", 1), (":kd_long", 1)):
+        assert len(gather([Path(f"{tmp_path}{named}")])) == count
+    with pytest.raises(RecordError, match="'k'"):
+        gather([Path(f"{tmp_path}:k")])

@@ -112,6 +112,15 @@ def test_the_table_has_every_evaluation(page, two):
     assert "Grey: a control" in text
 
 
+def test_a_control_is_grey_whatever_its_policy(tmp_path):
+    for name, settings in (("a", {}), ("b", {"policy": "alignatt", "last_frames": 4})):
+        evaluation(tmp_path / "run", name, **settings)
+        evaluation(tmp_path / "run", f"other-{name}", audio="other", **settings)
+    controls = [row for row in rows(page_of(tmp_path / "run")) if "other audio" in row[0]]
+    assert len(controls) == 2
+    assert page_of(tmp_path / "run").count('<tr class="control">') == 2
+
+
 def test_ways_of_scoring_and_text_sources_are_told_apart(tmp_path):
     folder = evaluation(tmp_path / "run", "a")
     text = (folder / "scores.json").read_text()

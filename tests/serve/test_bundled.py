@@ -137,6 +137,8 @@ def test_options_that_are_given_replace_stored_ones():
     stored = Decoding(threshold=0.3, read_ms=480)
     chosen = translate.with_stored(RunOptions(read_ms=280), stored)
     assert chosen == RunOptions(threshold=0.3, read_ms=280)
+    usual = RunOptions(given=frozenset({"threshold"}))
+    assert translate.with_stored(usual, stored).threshold == Decoding().threshold
     policy = RunOptions(policy=LocalAgreement())
     assert translate.with_stored(policy, stored) == policy
 

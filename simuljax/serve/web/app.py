@@ -13,7 +13,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -69,7 +69,7 @@ class Access:
         """Raise `Refused` for a foreign page, another host's name, no token or a wrong one."""
         self.check_host(connection)
         origin = connection.headers.get("origin")  # scripts have none
-        ours = urlsplit(origin or "").netloc == connection.headers.get("host")
+        ours = _part(origin or "", "netloc") == connection.headers.get("host")
         if origin is not None and origin not in self.origins and not ours:
             raise Refused("origin", f"pages of {origin[:100]!r} may not connect; see --origin")
         if self.token is None:
@@ -82,8 +82,9 @@ class Access:
 
     def check_host(self, connection: HTTPConnection) -> None:
         """Refuse names that are not ours: a foreign page may let its name point to us."""
-        host = _hostname("//" + connection.headers.get("host", ""))
-        if self.hosts is not None and host not in {*self.hosts, *map(_hostname, self.origins)}:
+        host = _part("//" + connection.headers.get("host", ""), "hostname")
+        known = {*(self.hosts or ()), *(_part(origin, "hostname") for origin in self.origins)}
+        if self.hosts is not None and host not in known:
             raise Refused("host", f"host {host!r} is not served here; see --origin")
 
 
@@ -97,9 +98,10 @@ def _token(connection: HTTPConnection) -> str | None:
     return connection.query_params.get("token")
 
 
-def _hostname(url: str) -> str:
+def _part(url: str, name: Literal["hostname", "netloc"]) -> str:
+    """Return a part of an address; "" if there is none, or if it is no address."""
     try:
-        return urlsplit(url).hostname or ""
+        return getattr(urlsplit(url), name) or ""
     except ValueError:
         return ""
 

@@ -323,14 +323,16 @@ class RealtimeSocket(Socket):
         if type(rate) is not int or rate not in RATES:
             raise Refused("format", f"rate is {rate!r:.20}: give {RATES[0]} to {RATES[-1]}")
         chosen = _part(given, "transcription")
-        named = {k: v for k in ("model", "language", "task") if (v := chosen.get(k)) is not None}
+        asked = {k: chosen[k] for k in ("model", "language", "task") if k in chosen}
+        named = {k: v for k, v in asked.items() if v is not None}
         for name, value in named.items():
             if not isinstance(value, str):
                 raise Refused("protocol", f"{name} is {value!r:.40}: give a text")
         model = self.hub.model(named.pop("model")) if "model" in named else self.model
         if named and not model.languages:
             raise Refused("settings", f"{' and '.join(named)}: {model.name} has one direction only")
-        self.model, self.rate, self.changes = model, rate, self.changes | named
+        kept = {k: v for k, v in self.changes.items() if k not in asked and model.languages}
+        self.model, self.rate, self.changes = model, rate, kept | named
 
     def _settings(self) -> dict[str, Any]:
         transcription = {"model": self.model.name, "language": None} | self.changes

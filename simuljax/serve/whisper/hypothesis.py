@@ -129,7 +129,7 @@ def hypotheses_for(
     of the stream were read. Attention is 1 on the state that a word is aligned with.
     """
     by_segment = policy.unit == "segment"
-    recent = [*before[len(before) - policy.looks_back :], now] if policy.looks_back else [now]
+    recent = [*before[max(0, len(before) - policy.looks_back) :], now]
     texts = [
         tuple(unit.text for unit in (each.segments if by_segment else each.words))
         for each in recent

@@ -171,6 +171,8 @@ def test_columns_and_what_is_skipped(tmp_path):
         Tsv(source_column=0).read(path)
     with pytest.raises(CorpusError, match=r"at most 1"):
         Tsv(valid_fraction=0.9, test_fraction=0.2).read(path)
+    with pytest.raises(CorpusError, match=r"at least 0"):
+        Tsv(valid_fraction=-0.1, test_fraction=0.2).read(path)
     with pytest.raises(CorpusError, match=r"no table in"):
         Tsv().read(tmp_path / "nowhere")
 

@@ -65,6 +65,7 @@ def test_foreign_pages_may_not_connect(live):
         assert "--origin" in message
         status, _ = live.get("/v1/models", Origin=origin, **AUTHORISED)
         assert status == 403
+    assert live.get("/v1/models", Origin="http://[", **AUTHORISED)[0] == 403
     for origin in (f"http://127.0.0.1:{live.port}", "https://captions.example.org"):
         with live.socket(origin=origin, additional_headers=AUTHORISED) as socket:
             assert speak(socket, [sound(1, 0.2)])[-1] == {"type": "done"}

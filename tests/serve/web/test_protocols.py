@@ -3,6 +3,7 @@
 import io
 import json
 import urllib.request
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from websockets.sync.client import ClientConnection
 from simuljax.audio import RATE
 from simuljax.serve.outputs import subtitle_file
 from simuljax.serve.session import Word
+from simuljax.serve.web.sockets import RealtimeSocket
 from tests.serve.web.servers import (
     append,
     cut,
@@ -207,6 +209,22 @@ def test_a_bad_event_is_answered_and_the_session_goes_on(live, sent, fact):
             assert error["event_id"] == "mine"
         assert transcribe(socket, [sound(53, 0.5, 24_000)])[1]["transcript"]
     assert live.empty()
+
+
+def test_settings_of_a_session_end_with_null_or_with_their_model():
+    kinds = {"whisper": ("de", "en"), "run": ()}
+    known = {name: SimpleNamespace(name=name, languages=kinds[name]) for name in kinds}
+    socket: Any = RealtimeSocket.__new__(RealtimeSocket)
+    socket.hub, socket.model = SimpleNamespace(model=known.__getitem__), known["run"]
+    socket.rate, socket.changes = 24_000, {}
+    german = {"model": "whisper", "language": "de", "task": "translate"}
+    for asked, changes in (
+        (german, {"language": "de", "task": "translate"}),
+        ({"language": None}, {"task": "translate"}),
+        ({"model": "run"}, {}),
+    ):
+        socket._update(updating(transcription=asked)["session"])
+        assert socket.changes == changes
 
 
 def test_a_cleared_buffer_leaves_nothing(live):

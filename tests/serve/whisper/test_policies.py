@@ -107,6 +107,13 @@ def test_what_a_policy_commits(policy, now, before, count):
     assert policy.commit(hypotheses_for(policy, now, before))[0] == count
 
 
+def test_a_policy_sees_all_hypotheses_it_looks_back_at():
+    before = [hypothesis(text) for text in "abcd"]
+    for count in range(5):
+        seen = hypotheses_for(LocalAgreement(agree=4), CAT, before[:count])
+        assert len(seen.texts) == min(count, 3) + 1
+
+
 FOUR = hypothesis("a b", "c d")
 JUDGED = [  # policy, hypothesis, those before it, what is known; words committed, segments settled
     # Where words are judged, a segment is settled once another follows it.
