@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import jax
 import tyro
@@ -30,17 +30,18 @@ from tqdm import tqdm
 
 from data_pipelines.dataset import check_used_data
 from simuljax.ablate import launchers
-from simuljax.ablate.grid import FAILED, Grid, Planned, Stage, missing
+from simuljax.ablate.grid import FAILED, Grid, Planned, Stage, missing, plan
 from simuljax.ablate.launchers import Jobs, Process
 from simuljax.ablate.scheduler import Program, Task, next_tasks, to_begin_early
 from simuljax.ablate.summary import publish, write_summary
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, read_object, write_json
-from simuljax.errors import ChoiceError
+from simuljax.errors import ChoiceError, SimuljaxError
 from simuljax.runs.diagnosis import diagnose
 from simuljax.runs.evaluate import Models, check_folder, corpus_of, evaluate
 from simuljax.runs.train import train
 from simuljax.train.lock import is_locked, locked, try_lock
+from simuljax.train.loop import DivergedError
 from simuljax.train.run_log import duration
 
 OUTPUT, SPENT = "output.log", "spent.json"  # in a run's directory
@@ -160,12 +161,15 @@ def run_all(options: AblateOptions, runs: Sequence[Planned]) -> None:
             collect(working)
             states = {run.name: run.state for run in runs}
             show(bar, runs, states)
-            at_work = [each.task for each in working]
+            waiting = [each for each in working if each.task.waits]
+            at_work = [each.task for each in working if each not in waiting]
             counts = {"workers": options.workers, "together": options.together}
             tasks = next_tasks(runs, states, at_work, **counts)
+            for each in waiting[: max(0, len(working) + len(tasks) - options.workers)]:
+                each.process.terminate()  # others can train; it finds its program in the cache
             if local:  # a job would wait for a device, and its node may have another cache
                 compiled += [task.program for task in tasks]
-                at_work += tasks
+                at_work += [*(each.task for each in waiting), *tasks]
                 ahead = to_begin_early(runs, states, at_work, compiled, options.together)
                 ahead = ahead[: options.workers - len(at_work)]
                 compiled += [task.program for task in ahead]
@@ -262,19 +266,42 @@ def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
     if stage in ("both", "train"):
         with ExitStack() as locks:
             runs = _lock_free(runs, locks)
-            untrained = [run for run in runs if not run.is_trained]
-            experiments = [run.to_train for run in untrained]
-            in_training(untrained)
-            if untrained:  # alone, or together; time and energy are divided among them
-                with measured(untrained, "training") as meter:
-                    train(*experiments, await_donors=partial(await_needs, untrained, meter))
+            for run in runs:
+                (run.directory / FAILED).unlink(missing_ok=True)  # tried again
+            train_all([run for run in runs if not run.is_trained])
         if stage == "both":  # a run that was interrupted has not ended
             runs = [run for run in runs if run.is_trained]
-    if stage in ("both", "evaluate", "clock"):
-        failed = [run for run in runs if not _try_to_evaluate(run, grid, stage)]
-        if failed:
+    for untrained in [run for run in runs if stage != "train" and not run.is_trained]:
+        block(untrained)
+    parts: tuple[Stage, ...] = () if stage == "train" else (stage,)
+    for part in ("evaluate", *clock_if_alone(runs, grid)) if stage == "both" else parts:
+        if failed := [run for run in runs if not _try_to_evaluate(run, grid, part)]:
             names = ", ".join(run.name for run in failed)
             raise ConfigError(f"could not be evaluated: {names}")
+
+
+def clock_if_alone(runs: Sequence[Planned], grid: Grid) -> tuple[Stage, ...]:
+    """Return the stage of evaluations in real time unless another run of the grid is at work."""
+    own = {run.name for run in runs}
+    if not any(run.pending("clock") for run in runs):
+        return ()
+    if not any(run.state == "running" for run in plan(grid) if run.name not in own):
+        return ("clock",)
+    print("other runs of the grid are at work: evaluations in real time are left", flush=True)
+    return ()
+
+
+def train_all(runs: Sequence[Planned]) -> None:
+    """Train runs in this process, alone or together; they divide its time and energy."""
+    in_training(runs)
+    if runs:
+        with measured(runs, "training") as meter:
+            try:
+                experiments = [run.to_train for run in runs]
+                train(*experiments, await_donors=partial(await_needs, runs, meter))
+            except DivergedError as error:  # the others are healthy
+                (error.run / FAILED).write_text(f"{error}\n", "utf-8")
+                raise
 
 
 def await_needs(runs: Sequence[Planned], meter: "Meter") -> None:
@@ -287,11 +314,17 @@ def await_needs(runs: Sequence[Planned], meter: "Meter") -> None:
 def in_training(runs: Sequence[Planned]) -> list[Planned]:
     """Return the runs that these need and that are in training; exit if one is not to be."""
     lacking = [need for run in runs for need in run.needs if not need.is_trained]
+    own = {run.name for run in runs}
     for need in lacking:
-        if need.state != "running" and not need.is_trained:
-            print(f"simuljax: {need.name} must be trained first", file=sys.stderr, flush=True)
-            sys.exit(BLOCKED)
+        if need.name in own or (need.state != "running" and not need.is_trained):
+            block(need)
     return lacking
+
+
+def block(run: Planned) -> NoReturn:
+    """Exit: the run is not trained, and nothing here trains it in time."""
+    print(f"simuljax: {run.name} must be trained first", file=sys.stderr, flush=True)
+    sys.exit(BLOCKED)
 
 
 def _lock_free(runs: Sequence[Planned], locks: ExitStack) -> list[Planned]:
@@ -315,10 +348,11 @@ def _try_to_evaluate(run: Planned, grid: Grid, stage: Stage) -> bool:
     try:
         with clock:  # one at a time
             evaluate_pending(run, stage)
-    except Exception:
-        error = traceback.format_exc()
-        print(error, file=sys.stderr, flush=True)
-        (run.directory / FAILED).write_text(error, "utf-8")
+    except Exception as error:
+        expected = isinstance(error, SimuljaxError)
+        text = f"{error}\n" if expected else traceback.format_exc()
+        print(text, file=sys.stderr, flush=True)
+        (run.directory / FAILED).write_text(text, "utf-8")
         return False
     return True
 

@@ -23,6 +23,11 @@ class Task:
     stage: Stage
 
     @property
+    def waits(self) -> bool:
+        """Return True if a run that these start from is still in training."""
+        return any(not need.is_trained for run in self.runs for need in run.needs)
+
+    @property
     def program(self) -> Program | None:
         """Return what decides the update that the task compiles; None if it compiles none.
 
@@ -151,9 +156,5 @@ def groups(runs: Sequence[Planned], size: int) -> list[list[Planned]]:
 def can_join(run: Planned, other: Planned) -> bool:
     """Return True if one compiled update, the same batches and the same step serve both."""
     one, two = run.to_train, other.to_train
-    common = [each.training.without_seed_and_weights() for each in (one, two)]
-    same = replace(two, run=one.run, init_from=one.init_from, training=one.training)
-    if same != one or common[0] != common[1]:
-        return False
     steps = [Checkpoints(each.run / CHECKPOINTS).steps()[-1:] for each in (one, two)]
-    return steps[0] == steps[1]
+    return one.trains_like(two) and steps[0] == steps[1]

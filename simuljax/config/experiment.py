@@ -6,7 +6,7 @@ line may change any field: `simuljax train FILE [NAME] --training.seed 2`.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -189,6 +189,17 @@ class Experiment:
                 f"speech.kind is {speech.kind!r} and data.features.filterbank.kind {bank!r}; that "
                 "encoder needs 'whisper'"
             )
+
+    def trains_like(self, other: "Experiment") -> bool:
+        """Return True if one compiled update and the same batches serve both.
+
+        Seeds, weights of losses and first parameters may differ.
+        """
+        one, two = (
+            replace(e, run=Path(), init_from=(), training=e.training.without_seed_and_weights())
+            for e in (self, other)
+        )
+        return one == two
 
 
 def load_experiments(path: Path) -> Mapping[str, Experiment]:

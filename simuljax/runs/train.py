@@ -41,9 +41,36 @@ FREE = (
 def train(*experiments: Experiment, await_donors: Callable[[], None] = lambda: None) -> TrainState:
     """Train in the directory of a run, or resume there; return the last state.
 
-    Several experiments, of one corpus and model, may differ in seeds and loss weights. The runs
-    they start from may be in training; `await_donors` is called when all is compiled.
+    Several experiments, of one corpus and model, may differ in seeds and loss weights; those that
+    stand at the same update are trained together. The runs they start from may be in training;
+    `await_donors` is called when all is compiled.
     """
+    first, *others = experiments
+    for other in others:
+        if not first.trains_like(other):
+            raise ConfigError(
+                f"{first.run} and {other.run} cannot be trained together: runs of one process may "
+                "differ in seeds, weights of losses and first parameters alone"
+            )
+    *groups, last = by_last_update(experiments) if others else [experiments]
+    for group in groups:
+        train(*group, await_donors=await_donors)
+    return train_together(last, await_donors)
+
+
+def by_last_update(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
+    """Return the experiments in groups, by the update of their last whole checkpoint."""
+    groups: dict[int | None, list[Experiment]] = {}
+    for experiment in experiments:
+        step = Checkpoints(experiment.run / CHECKPOINTS).whole("last")
+        groups.setdefault(step, []).append(experiment)
+    return [*groups.values()]
+
+
+def train_together(
+    experiments: Sequence[Experiment], await_donors: Callable[[], None]
+) -> TrainState:
+    """Train runs that stand at the same update; return the last state."""
     with cluster.ending_together(), ExitStack() as locks:
         data = open_data(experiments)
         for experiment in experiments if cluster.is_primary() else ():

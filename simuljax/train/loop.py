@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,6 @@ COMPILE_S = 30.0  # about, for one batch shape on a few cores; shapes are compil
 def compile_update(model: ModelConfig, trainings: Sequence[Training], data: Data) -> CompiledUpdate:
     """Return the compiled functions of runs, on all devices of all processes."""
     first, *others = trainings
-    for other in others:
-        if other.without_seed_and_weights() != first.without_seed_and_weights():
-            raise ValueError(
-                "runs that are trained together may differ in their seeds and in the weights of "
-                f"their losses alone: {first} and {other}"
-            )
     update = Update(
         model=JointModel(model, axis=AXIS),
         objective=first.objective.computing(other.objective for other in others),
@@ -69,6 +64,14 @@ def compile_update(model: ModelConfig, trainings: Sequence[Training], data: Data
     )
     seeds = [training.seed for training in trainings]
     return CompiledUpdate(update, Replicas.on_all(first.parallelism), seeds=seeds)
+
+
+class DivergedError(FloatingPointError):
+    """Gradients of a run stayed without a finite value."""
+
+    def __init__(self, run: Path, message: str) -> None:
+        super().__init__(message)
+        self.run = run
 
 
 class Loop:
@@ -85,6 +88,7 @@ class Loop:
         await_donors: Callable[[], None] = lambda: None,
     ) -> None:
         self.members, self.compiled, self.data = members, compiled, data
+        self.running = list(enumerate(members))  # those that have not converged
         self.await_donors = await_donors  # the runs that these start from, before the first update
         self.training = members[0].training
         self.last = self.training.last_update(data.steps_per_epoch)
@@ -106,11 +110,8 @@ class Loop:
                     self._one_update()
                     stopped = interruption.stops_after(self.step)
                 self._log_report()
-                self._save([None] * len(self.members))
-            for member in self.members:
-                member.checkpoints.wait()
-                if not stopped:
-                    member.end(self.step)
+                self._save(self.running)
+            self._finish(self.running, ended=not stopped)
         finally:
             for member in self.members:
                 member.close()
@@ -121,11 +122,7 @@ class Loop:
         cluster.at("reading the last checkpoint")
         found = [member.restore(self.compiled.template()) for member in self.members]
         saved = [each for each in found if each is not None]
-        if len({None if each is None else each.step for each in found}) > 1:
-            raise ValueError(
-                "runs that are trained together must stand at the same update, and these do not: "
-                + ", ".join(str(member.run) for member in self.members)
-            )
+        assert len({each and each.step for each in found}) == 1, [m.run for m in self.members]
         self.step = self.started = saved[0].step if saved else 0
         if not saved:
             return None
@@ -177,7 +174,23 @@ class Loop:
             self.compiled.compile(batches, self._weights(), validated, threads=threads)
         cluster.wait_for_all("compiled")
 
+    def _end_converged(self) -> None:
+        """End the runs that have converged, and go on with the others."""
+        over = [each for each in self.running if each[1].is_converged(self.step)]
+        if over:
+            self._log_report()
+            self._save(over)
+            self._finish(over)
+            self.running = [each for each in self.running if each not in over]
+
+    def _finish(self, runs: Sequence[tuple[int, "TrainingRun"]], *, ended: bool = True) -> None:
+        for _, member in runs:
+            member.checkpoints.wait()
+            if ended:
+                member.end(self.step)
+
     def _one_update(self) -> None:
+        self._end_converged()
         cluster.at(f"reading the batch of update {self.step + 1}")
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
         cluster.at(f"update {self.step + 1}")
@@ -196,13 +209,13 @@ class Loop:
         if self.step == self.started + 1:
             self._log_report()  # a first sign of life
         validates = self.step % self.training.validate_every == 0 or self.step == self.last
-        losses = self._validate() if validates else [None] * len(self.members)
-        for member in self.members:
+        losses = self._validate() if validates else ()
+        for _, member in self.running:
             member.advance(self.step)
         every = self.training.keep_every
         if validates or (every and self.step % every == 0):
             self._log_report()
-            self._save(losses)
+            self._save(self.running, losses)
 
     def _weights(self) -> Any:
         """Return the weights on the devices, so that no update sends them."""
@@ -224,7 +237,7 @@ class Loop:
         due, self.due = self.due and whole, self.due and not whole
         finite, first = jax.device_get(report.finite), step == self.started + 1
         fetched = jax.device_get(report) if first or due or not np.all(finite) else None
-        for number, member in enumerate(self.members):
+        for number, member in self.running:
             one = None if fetched is None else self.compiled.of(fetched, number)
             member.log_update(step, one, due=due)
 
@@ -235,15 +248,17 @@ class Loop:
         sums = jax.device_get(self.compiled.validate(self.state, self.data.valid()))
         losses = [
             member.log_validation(self.step, self.compiled.of(sums, number))
-            for number, member in enumerate(self.members)
+            for number, member in self.running
         ]
         self.members[0].log.work.aside_s += time.perf_counter() - start
         return losses
 
-    def _save(self, losses: Sequence[float | None]) -> None:
+    def _save(
+        self, runs: Sequence[tuple[int, "TrainingRun"]], losses: Sequence[float] = ()
+    ) -> None:
         cluster.at(f"saving after update {self.step}")
         iterator = self.data.train.get_state()
-        for number, (member, loss) in enumerate(zip(self.members, losses, strict=True)):
+        for (number, member), loss in zip_longest(runs, losses):
             if member.saved != self.step:
                 state = self.compiled.replicas.over_all_hosts(self.compiled.of(self.state, number))
                 member.save(self.step, state, iterator, loss, [self.has_speech, self.due])
@@ -373,9 +388,10 @@ class TrainingRun:
         cause = f"{', '.join(guilty)} is not finite" if guilty else "every term is finite"
         message = f"{self.run}: update {step} was left out: its gradient is not finite ({cause})"
         if self.refused >= MOST_REFUSED:
-            raise FloatingPointError(
+            raise DivergedError(
+                self.run,
                 f"{message}, and neither were the {MOST_REFUSED - 1} before it: lower the learning "
-                "rate, or look at the data with jax_debug_nans"
+                "rate, or look at the data with jax_debug_nans",
             )
         if cluster.is_primary():
             print(message, file=sys.stderr)

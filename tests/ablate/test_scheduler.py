@@ -22,6 +22,7 @@ from simuljax.ablate.run import (
     check_all_data,
     collect,
     describe,
+    run_all,
     work,
 )
 from simuljax.ablate.scheduler import Program, Task, groups, next_tasks, to_begin_early
@@ -34,6 +35,7 @@ from simuljax.eval import Record
 from simuljax.eval.logs import record_line
 from simuljax.runs import evaluate as evaluating
 from simuljax.train.lock import locked
+from simuljax.train.loop import DivergedError
 from simuljax.train.run import ENDED
 from simuljax.train.run_log import FILE as METRICS
 from tests.helpers.experiments import documented
@@ -356,6 +358,109 @@ def test_locked_run_is_left_to_its_process(corpus, tmp_path, monkeypatch, capsys
         assert "one-seed0" in capsys.readouterr().out
         with pytest.raises(ConfigError, match="another process"):
             work([one], ablation, "train")
+
+
+def test_a_run_does_not_wait_for_one_that_its_process_would_train(corpus, tmp_path, monkeypatch):
+    ablation = grid(corpus, tmp_path / "runs", seeds=(0,), curves={})
+    donor, one, _ = plan(ablation)
+    monkeypatch.setattr(f"{RUN}.train", lambda *_, **__: pytest.fail("it was not refused"))
+    for stage, runs in (("train", [donor, one]), ("evaluate", [one])):
+        with pytest.raises(SystemExit) as end:
+            work(runs, ablation, stage)
+        assert end.value.code == BLOCKED and not (one.directory / FAILED).exists()
+
+
+def test_a_run_that_diverges_fails_alone(corpus, tmp_path, monkeypatch):
+    ablation, (_, one, other) = all_trained(corpus, tmp_path / "runs")
+    for run in (one, other):
+        (run.directory / ENDED).unlink()
+
+    def train(*_: object, **__: object) -> None:
+        raise DivergedError(one.directory, "its gradient is not finite")
+
+    monkeypatch.setattr(f"{RUN}.train", train)
+    with pytest.raises(DivergedError):
+        work([one, other], ablation, "train")
+    collect([Started(task=Task(runs=[one, other], stage="train"), process=ended(FAIL))])
+    assert (one.state, other.state) == ("failed", "waiting")
+
+
+def test_real_time_is_left_to_a_quiet_machine_and_errors_are_sentences(
+    corpus, tmp_path, monkeypatch
+):
+    ablation, (_, one, other) = all_trained(corpus, tmp_path / "runs")
+    seen = []
+    monkeypatch.setattr(f"{RUN}.evaluate_pending", lambda run, stage: seen.append(stage))
+    with locked(other.directory):
+        work([one], ablation)
+    assert seen == ["evaluate"]
+    work([one], ablation)
+    assert seen == ["evaluate", "evaluate", "clock"]
+
+    def refuse(*_: object) -> None:
+        raise ConfigError("there is no corpus")
+
+    monkeypatch.setattr(f"{RUN}.evaluate_pending", refuse)
+    with pytest.raises(ConfigError, match="could not be evaluated"):
+        work([one], ablation, "evaluate")
+    assert (one.directory / FAILED).read_text() == "there is no corpus\n"
+
+
+class Idle:
+    """A process that runs until it is terminated."""
+
+    returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def terminate(self) -> None:
+        self.returncode = 0
+
+    def wait(self) -> None:
+        pass
+
+
+def test_a_run_that_waits_makes_room_for_one_that_can_be_trained(corpus, tmp_path, monkeypatch):
+    ablation = grid(corpus, tmp_path / "runs", seeds=(0, 1), order=0)
+    runs = plan(with_training(ablation, "later", updates=7))  # a program of its own
+    ones = [run for run in runs if run.variant == "one"]
+    for run in runs:
+        run.directory.mkdir(parents=True)
+        (run.directory / METRICS).touch()
+        if run.variant == "donor":
+            (run.directory / ENDED).touch()
+    for way in [way for run in ones for way in run.evaluations]:
+        write_scores(way)
+    started: dict[str, Started] = {}
+
+    def start(options: AblateOptions, task: Task) -> Started:
+        process: Any = Idle()
+        started[task.runs[0].variant] = Started(task=task, process=process)
+        return started[task.runs[0].variant]
+
+    def end_one() -> None:  # so that `later` begins early
+        started.pop("one").process.terminate()
+        for run in ones:
+            (run.directory / ENDED).touch()
+
+    def need_one() -> None:
+        for run in ones:
+            (run.directory / ENDED).unlink()
+
+    def stop() -> None:
+        assert started["other"].process.poll() is None and started["later"].process.poll() == 0
+        raise InterruptedError
+
+    turns = iter((end_one, need_one, stop))
+
+    monkeypatch.setattr(f"{RUN}.start", start)
+    monkeypatch.setattr(f"{RUN}.time.sleep", lambda _: next(turns)())
+    options = AblateOptions(file=tmp_path / "grid.py", workers=2, together=2)
+    with pytest.raises(InterruptedError):
+        run_all(options, runs)
+    assert [*started] == ["other", "later", "one"]
+    assert started["later"].task.waits
 
 
 def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):

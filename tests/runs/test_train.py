@@ -25,8 +25,8 @@ from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.train import check_objective, train, write_config
 from simuljax.train.checkpoint import CheckpointError
 from simuljax.train.lock import TRAINING, locked
-from simuljax.train.run import load_checkpoint, load_params, open_run
-from tests.helpers.experiments import FILE, experiment
+from simuljax.train.run import ENDED, load_checkpoint, load_params, open_run
+from tests.helpers.experiments import FILE, experiment, text_alone
 
 pytest.importorskip("espeakng_loader", reason="needs `pip install 'simuljax[speech]'`")
 
@@ -56,6 +56,34 @@ def test_two_trainings_of_one_run_exclude_each_other(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "locked", functools.partial(locked, patience_s=0.0))
     with locked(tmp_path, name=TRAINING), pytest.raises(ConfigError, match=str(tmp_path)):
         train(experiment(tmp_path, tmp_path))
+
+
+def test_runs_of_other_models_or_batches_are_not_trained_together(tmp_path):
+    one = experiment(tmp_path / "corpus", tmp_path / "one")
+    for changes in (
+        {"model": dataclasses.replace(one.model, decoder_layers=2)},
+        {"data": dataclasses.replace(one.data, directory=tmp_path)},
+        {"training": dataclasses.replace(one.training, updates=5)},
+    ):
+        other = dataclasses.replace(one, run=tmp_path / "other", **changes)
+        with pytest.raises(ConfigError, match=r"one and .*other cannot be trained together"):
+            train(one, other)
+        assert not other.run.exists()
+
+
+@pytest.mark.slow
+def test_runs_of_one_process_that_stand_at_other_updates_are_trained_in_turn(corpus, tmp_path):
+    built = text_alone(experiment(corpus, tmp_path / "first"))
+    first, second = (
+        dataclasses.replace(
+            built, run=run, training=dataclasses.replace(built.training, seed=seed, order=0)
+        )
+        for seed, run in enumerate((built.run, tmp_path / "second"))
+    )
+    train(dataclasses.replace(first, training=dataclasses.replace(first.training, updates=2)))
+    train(first, second)
+    ended = [json.loads((each.run / ENDED).read_text()) for each in (first, second)]
+    assert [each["step"] for each in ended] == [4, 4]
 
 
 def test_a_run_has_all_that_is_needed_to_use_it(trained):

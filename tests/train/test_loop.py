@@ -376,16 +376,24 @@ def test_an_interruption_leaves_no_trace_and_seeds_and_weights_differ(pair, tmp_
         assert losses(tmp_path / str(seed)) == losses(pair / str(seed))
     first, second = (losses(pair / str(seed)) for seed in LAMBDAS)
     assert len(first) == len(second) == 3 and abs(first[0] - second[0]) > 1e-3
-    shutil.rmtree(tmp_path / "1")
-    with pytest.raises(ValueError, match="must stand at the same update"):
-        together(tmp_path)
 
 
-def test_other_differences_are_refused(tmp_path):
-    unlike = [training(0, 0.0), training(1, 0.0, order=1)]
-    members = [TrainingRun(tmp_path / str(each.seed), each) for each in unlike]
-    with pytest.raises(ValueError, match="may differ in their seeds"):
-        runs.fit(members, MODEL)
+@pytest.mark.slow
+def test_a_run_that_converges_ends_while_the_others_go_on(tmp_path, monkeypatch):
+    given = {"patience": 1, "validate_every": 2, "updates": 8, "log_every": 1}
+    members = [
+        TrainingRun(tmp_path / str(seed), training(seed, latency, **given))
+        for seed, latency in LAMBDAS.items()
+    ]
+    for member, losses in zip(members, (range(9), range(9, 0, -1)), strict=True):
+        see, falls = member.see, iter(losses)
+        monkeypatch.setattr(member, "see", lambda _, see=see, falls=falls: see(next(falls)))
+    runs.fit(members, MODEL)
+    ended = [json.loads((tmp_path / str(seed) / ENDED).read_text()) for seed in LAMBDAS]
+    assert ended == [{"step": 4, "by": "patience"}, {"step": 8, "by": "updates"}]
+    for member, last in zip(members, (4, 8), strict=True):
+        assert max(values(member.run)) == max(values(member.run, "valid")) == last
+        assert member.checkpoints.steps()[-1] == last
 
 
 def test_what_counts_for_one_is_computed_for_all():
