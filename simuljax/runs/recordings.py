@@ -199,7 +199,7 @@ def open_recordings(corpus: Path, split: str) -> list[Spoken]:
 
 
 def _stored(split: Split, index: int) -> np.ndarray:
-    return split.source[index]["audio"]
+    return split.read([index])[0]["audio"]
 
 
 def _read_clip(clip: Clip) -> np.ndarray:

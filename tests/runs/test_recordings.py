@@ -11,6 +11,7 @@ import pytest
 import soundfile
 
 from data_pipelines.corpora import Manifest
+from data_pipelines.utterance import CorpusError
 from simuljax.ablate.grid import Grid, Pretrained, plan
 from simuljax.ablate.run import check_all_data, work
 from simuljax.audio import RATE
@@ -88,6 +89,16 @@ def test_recordings_of_a_manifest_are_cut_and_read(corpus):
     assert [each.translation for each in found] == ["1 2", "1 2 3"]
     with pytest.raises(ConfigError, match="dev"):
         open_recordings(corpus, "dev")
+
+
+def test_damaged_records_of_a_prepared_corpus_are_an_error(corpus, tmp_path):
+    prepared = build(Manifest(), corpus, tmp_path / "prepared").directory
+    (records,) = prepared.glob("*.array_record-*")
+    size = records.stat().st_size
+    records.write_bytes(b"\xff" * size)
+    (one, _) = open_recordings(prepared, "test")
+    with pytest.raises(CorpusError, match="damaged"):
+        one.read()
 
 
 def test_model_file_is_evaluated_on_a_manifest(corpus, model, tmp_path):
