@@ -40,6 +40,12 @@ def is_unspaced(text: str) -> bool:
     return 2 * ones > sum(map(len, text.split())) and pairs >= 3 * parted
 
 
+def are_unspaced(references: Iterable[str]) -> bool | None:
+    """Return True if references are written without spaces; None if there are no words."""
+    text = "".join(references)
+    return is_unspaced(text) if text.strip() else None
+
+
 def timed_units(
     words: Iterable[tuple[str, T]], unspaced: bool | None = None
 ) -> tuple[str, list[T]]:

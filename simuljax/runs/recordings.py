@@ -20,7 +20,7 @@ from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
 from simuljax.eval.long_form import Segment
-from simuljax.eval.spacing import is_unspaced, timed_units
+from simuljax.eval.spacing import are_unspaced, timed_units
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Word
 from simuljax.serve.translator import Translator
@@ -92,8 +92,7 @@ class RecordingsSplit:
     @cached_property
     def unspaced(self) -> bool | None:
         """Return True if the references are written without spaces; None if there are none."""
-        text = "".join(map(self._reference, self.recordings))
-        return is_unspaced(text) if text.strip() else None
+        return are_unspaced(map(self._reference, self.recordings))
 
     def _reference(self, recording: Spoken) -> str:
         return recording.transcript if self.transcribes else recording.translation

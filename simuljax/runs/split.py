@@ -7,6 +7,7 @@ and a target word has the delay of the recognised word that allowed it.
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ from simuljax.decode.greedy import Written
 from simuljax.decode.reencoding import simulate_speech, simulate_text
 from simuljax.decode.stammer import RepetitionFilter
 from simuljax.eval import Record
+from simuljax.eval.spacing import are_unspaced, timed_units
 from simuljax.models.joint import JointModel
 from simuljax.serve.cascade import waiting
 from simuljax.serve.run_translator import RunTranslator
@@ -132,16 +134,26 @@ class RunSplit:
                 batch = replace(batch, audio=audio, audio_length=length)
             yield rows, batch
 
+    @cached_property
+    def unspaced(self) -> bool | None:
+        """Return True if the references are written without spaces; None if there are none."""
+        return are_unspaced(map(self._reference, range(len(self))))
+
+    def _reference(self, row: int) -> str:
+        table, writer = self.examples.split.table, self.then or self.translator
+        is_translation = writer.run.config.data.task == "translation"
+        return table.translation[row] if is_translation else table.transcript[row].lower()
+
     def _record(self, row: int, words: Timed, duration: float) -> Record:
         table, is_text = self.examples.split.table, self.chosen.branch == "text"
-        source, writer = len(table.transcript[row].split()), self.then or self.translator
-        is_translation = writer.run.config.data.task == "translation"
+        source = len(table.transcript[row].split())
+        prediction, delays = timed_units(words, self.unspaced)
         return Record(
             index=row,
-            prediction=" ".join(word for word, _ in words),
+            prediction=prediction,
             # The end of a text is one more READ, but no word.
-            delays=tuple(min(delay, source) if is_text else delay for _, delay in words),
-            reference=table.translation[row] if is_translation else table.transcript[row].lower(),
+            delays=tuple(min(delay, source) if is_text else delay for delay in delays),
+            reference=self._reference(row),
             source=table.transcript[row] if is_text else table.id[row],
             source_length=source if is_text else duration,
         )

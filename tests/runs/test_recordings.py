@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import soundfile
 
 from data_pipelines.corpora import Manifest
+from data_pipelines.dataset import Split, Table
 from data_pipelines.utterance import CorpusError
 from simuljax.ablate.grid import Grid, Pretrained, plan
 from simuljax.ablate.run import check_all_data, work
@@ -24,6 +26,7 @@ from simuljax.eval.scores import normalise, word_error_rate
 from simuljax.runs import evaluate as evaluating
 from simuljax.runs.evaluate import evaluate
 from simuljax.runs.recordings import RecordingsSplit, Spoken, open_recordings
+from simuljax.runs.split import RunSplit
 from simuljax.serve.session import Word
 from simuljax.serve.translator import load
 from tests.helpers.corpora import build, stored, write_hums
@@ -166,7 +169,7 @@ def test_transcription_has_a_word_error_rate(corpus, model):
     assert scores["WER"] == 100.0, "digits are not words"
 
 
-@pytest.mark.parametrize(
+WRITTEN = pytest.mark.parametrize(
     ("references", "words", "kept"),
     [
         (("我都沒有辦法。", "OK"), ("我 都 沒有 辦法。", "OK"), ("我都沒有辦法。", "OK")),
@@ -178,6 +181,16 @@ def test_transcription_has_a_word_error_rate(corpus, model):
         ),  # as the references are
     ],
 )
+
+
+def assert_scored_by_the_character(records, kept):
+    assert tuple(record.prediction for record in records) == kept
+    assert score(records)["BLEU"] == pytest.approx(100) and score(records)["AL"] > 0
+    pairs = [(normalise(r.reference or ""), normalise(r.prediction)) for r in records]
+    assert word_error_rate(pairs) == 0
+
+
+@WRITTEN
 def test_what_is_written_without_spaces_is_scored_by_the_character(references, words, kept):
     sound = partial(np.zeros, RATE, np.int16)
     split = [Spoken(id=r, transcript=r, translation="", read=sound) for r in references]
@@ -190,10 +203,26 @@ def test_what_is_written_without_spaces_is_scored_by_the_character(references, w
         )
         for i, text in enumerate(words)
     ]
-    assert tuple(record.prediction for record in records) == kept
-    assert score(records)["BLEU"] == pytest.approx(100) and score(records)["AL"] > 0
-    pairs = [(normalise(r.reference or ""), normalise(r.prediction)) for r in records]
-    assert word_error_rate(pairs) == 0
+    assert_scored_by_the_character(records, kept)
+
+
+@WRITTEN
+@pytest.mark.parametrize("branch", ["speech", "text"])
+def test_batches_are_scored_by_the_character_too(references, words, kept, branch):
+    count = np.full(len(references), RATE)
+    texts: Any = dict.fromkeys(("id", "speaker", "translation"), references)
+    texts["transcript"] = ["one two three"] * len(references)
+    table = Table(samples=count, words=count, phonemes=count, **texts)
+    examples: Any = SimpleNamespace(split=Split(name="test", table=table, source=()))
+    data = SimpleNamespace(data=SimpleNamespace(task="translation"))
+    translator: Any = SimpleNamespace(run=SimpleNamespace(config=data))
+    chosen = Evaluation(run=Path("x"), branch=branch)
+    split = RunSplit(translator=translator, examples=examples, chosen=chosen)
+    records = [
+        split._record(i, [(word, 900.0) for word in text.split()], 1000.0)
+        for i, text in enumerate(words)
+    ]
+    assert_scored_by_the_character(records, kept)
 
 
 def test_model_file_needs_a_corpus(model):
