@@ -263,7 +263,7 @@ def open_split(chosen: Evaluation, models: Models) -> OpenSplit:
         settings["translating"] = {"decoding": of_text(chosen, then.run.model).decoding()}
     both.backend(**settings)  # rejects settings that it cannot have
     corpus = corpus_of(chosen, models)
-    split = open_recordings(corpus, chosen.split)
+    split = open_recordings(corpus, chosen.split, chosen.first)
     if not split:
         raise ConfigError(f"the split {chosen.split} of {corpus} is empty")
     if isinstance(both, RunTranslator) and not is_long_form(chosen):

@@ -4,9 +4,12 @@ Recordings come from a prepared corpus, or from a folder with a manifest
 (`data_pipelines.corpora.Manifest`), whose sound files are read as they are.
 """
 
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,8 @@ import numpy as np
 
 from data_pipelines.corpora import Manifest
 from data_pipelines.dataset import SUMMARY, Split, open_corpus
-from data_pipelines.utterance import Clip
-from simuljax.audio import RATE, read_audio
+from data_pipelines.utterance import Clip, Skip
+from simuljax.audio import RATE, AudioError, read_audio
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
@@ -173,28 +176,46 @@ def stream_settings(chosen: Evaluation) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(chosen, name)) is not None}
 
 
-def open_recordings(corpus: Path, split: str) -> list[Spoken]:
-    """Return the utterances of a prepared corpus, or of a folder with a manifest."""
+def open_recordings(corpus: Path, split: str, first: int | None = None) -> list[Spoken]:
+    """Return the first utterances, or all, of a prepared corpus or of a folder with a manifest."""
     if (corpus / SUMMARY).exists() or not corpus.exists():
         held = open_corpus(corpus)[split]
         texts = zip(held.table.id, held.table.transcript, held.table.translation, strict=True)
         return [
             Spoken(id=id_, transcript=said, translation=means, read=partial(_stored, held, i))
-            for i, (id_, said, means) in enumerate(texts)
+            for i, (id_, said, means) in enumerate(islice(texts, first))
         ]
-    listed = Manifest().read(corpus).splits
-    if split not in listed:
-        raise ConfigError(f"{corpus} has no split {split}; it has {', '.join(listed)}")
-    return [
-        Spoken(
-            id=each.id,
-            transcript=each.transcript,
-            translation=each.translation,
-            read=partial(_read_clip, each.audio),
-        )
-        for each in listed[split]
-        if isinstance(each.audio, Clip)
-    ]
+    return _open_manifest(corpus, split, first)
+
+
+def _open_manifest(corpus: Path, split: str, first: int | None) -> list[Spoken]:
+    """Return the utterances whose audio can be read; print how many others there are, and why."""
+    listed, found, skipped = Manifest().read(corpus), [], []
+    if split not in listed.splits:
+        raise ConfigError(f"{corpus} has no split {split}; it has {', '.join(listed.splits)}")
+    for each in listed.splits[split]:
+        assert isinstance(each.audio, Clip)
+        if len(found) == first:
+            break
+        read = partial(_read_clip, each.audio)
+        try:
+            read()
+        except AudioError as error:
+            skipped.append(Skip(id=each.id, reason=error.reason, detail=error.detail))
+            continue
+        texts = {"transcript": each.transcript, "translation": each.translation}
+        found.append(Spoken(id=each.id, **texts, read=read))
+    _report_skipped(f"{corpus}, all splits", listed.skipped)
+    _report_skipped(f"{corpus}, split {split}", skipped)
+    return found
+
+
+def _report_skipped(where: str, skipped: Sequence[Skip]) -> None:
+    if skipped:
+        counts = Counter(skip.reason for skip in skipped).most_common()
+        counted = ", ".join(f"{n:,} {reason}" for reason, n in counts)
+        message = f"{where}: left out {counted}; the first is {skipped[0].id}"
+        print(f"simuljax: warning: {message} ({skipped[0].detail})", file=sys.stderr)
 
 
 def _stored(split: Split, index: int) -> np.ndarray:
@@ -204,7 +225,4 @@ def _stored(split: Split, index: int) -> np.ndarray:
 def _read_clip(clip: Clip) -> np.ndarray:
     if clip.member is not None:
         raise ConfigError(f"{clip.path} is an archive: run `simuljax prepare manifest` first")
-    samples = read_audio(clip.path).samples
-    start = round(clip.offset_s * RATE)
-    end = None if clip.duration_s is None else start + round(clip.duration_s * RATE)
-    return samples[start:end]
+    return read_audio(clip.path, offset_s=clip.offset_s, duration_s=clip.duration_s).samples

@@ -94,6 +94,29 @@ def test_recordings_of_a_manifest_are_cut_and_read(corpus):
         open_recordings(corpus, "dev")
 
 
+def test_rows_whose_audio_cannot_be_read_are_left_out_and_counted(corpus, model, capsys):
+    rows = [
+        "a.wav\t0\t60\tbeyond the end\t1",
+        "a.wav\t500\t5\tnot there\t1",
+        "none.wav\t\t\tno file\t1",
+        "a.wav\t\t\tgood again\t1 2",
+    ]
+    with (corpus / "test.tsv").open("a") as file:
+        file.write("\n" + "\n".join(rows))
+    chosen = Evaluation(run=model, corpus=corpus)
+    scores, shown = evaluate(chosen), capsys.readouterr().err
+    assert scores["n"] == 3
+    assert [record.source for record in read_records(chosen.folder)] == [
+        "test.tsv:2",
+        "test.tsv:3",
+        "test.tsv:7",
+    ]
+    for fact in ("1 missing audio file", "test.tsv:6", "1 truncated", "1 no samples", "test.tsv:4"):
+        assert fact in shown
+    assert len(open_recordings(corpus, "test", first=2)) == 2
+    assert "truncated" not in capsys.readouterr().err
+
+
 def test_damaged_records_of_a_prepared_corpus_are_an_error(corpus, tmp_path):
     prepared = build(Manifest(), corpus, tmp_path / "prepared").directory
     (records,) = prepared.glob("*.array_record-*")
