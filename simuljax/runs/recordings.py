@@ -24,6 +24,7 @@ from simuljax.config.fields import ConfigError
 from simuljax.eval import Record
 from simuljax.eval.long_form import Segment
 from simuljax.eval.spacing import are_unspaced, timed_units
+from simuljax.runs.split import check_source
 from simuljax.serve.run_translator import RunTranslator
 from simuljax.serve.session import Word
 from simuljax.serve.translator import Translator
@@ -180,6 +181,7 @@ def open_recordings(corpus: Path, split: str, first: int | None = None) -> list[
     """Return the first utterances, or all, of a prepared corpus or of a folder with a manifest."""
     if (corpus / SUMMARY).exists() or not corpus.exists():
         held = open_corpus(corpus)[split]
+        check_source(held, corpus, "speech", first)
         texts = zip(held.table.id, held.table.transcript, held.table.translation, strict=True)
         return [
             Spoken(id=id_, transcript=said, translation=means, read=partial(_stored, held, i))

@@ -8,6 +8,7 @@ and a target word has the delay of the recognised word that allowed it.
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from data_pipelines.batches import Examples, Vocabularies, tokenise_split
-from data_pipelines.dataset import open_corpus
+from data_pipelines.dataset import Split, open_corpus
 from data_pipelines.plan import make_plan
 from simuljax.audio import RATE, extract_features, frame_count
 from simuljax.batch import Batch
+from simuljax.config.decoding import Branch
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import Budget
 from simuljax.config.fields import ConfigError
@@ -166,7 +168,19 @@ def open_examples(run: Run, chosen: Evaluation) -> Examples:
     examples = tokenise_split(corpus[chosen.split], vocabularies, run.config.data.task)
     if not len(examples.split):
         raise ConfigError(f"the split {chosen.split} of {corpus.directory} is empty")
+    check_source(examples.split, corpus.directory, chosen.branch, chosen.first)
     return replace(examples, text_only=chosen.branch == "text")
+
+
+def check_source(split: Split, corpus: Path, branch: Branch, first: int | None) -> None:
+    """Raise ConfigError if any of the first examples lacks what this branch translates."""
+    side = "audio" if branch == "speech" else "transcript"
+    held = (split.table.samples if branch == "speech" else split.table.transcript)[:first]
+    if lacking := sum(not each for each in held):
+        raise ConfigError(
+            f"{corpus}, split {split.name}: {lacking:,} of {len(held):,} examples have no {side} "
+            "to translate: choose another --corpus"
+        )
 
 
 def decode_batch(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from data_pipelines.corpora import Manifest, ParallelText
 from data_pipelines.plan import Lengths
 from simuljax.config.decoding import Beam, LengthLimit
 from simuljax.config.evaluation import Evaluation, points
@@ -16,6 +17,7 @@ from simuljax.config.model import ModelConfig, Monotonic, SpeechConfig
 from simuljax.decode.policies import LocalAgreement, WaitK
 from simuljax.runs.evaluate import check, evaluate, plan_evaluations
 from simuljax.runs.split import RunSplit
+from tests.helpers.corpora import build, tone, write_lines, write_rows
 from tests.written_runs import write_run
 
 PLAIN = Evaluation(run=Path("run"))
@@ -119,6 +121,35 @@ def test_refused_before_anything_is_made(tmp_path):
         plan_evaluations(chosen, ("threshold=0.5,0.3",))
     with pytest.raises(ConfigError, match="threshold is 2"):
         evaluate(chosen.but(threshold=2.0))
+    assert not (run / "eval").exists()
+
+
+@pytest.fixture(scope="module")
+def incomplete(tmp_path_factory) -> dict[str, Path]:
+    """Prepared corpora by what they lack."""
+    place = tmp_path_factory.mktemp("incomplete")
+    lines = write_lines(place, {"test": 3})
+    tone(place / "spoken" / "a.wav")
+    write_rows(place / "spoken" / "test.jsonl", [{"audio": "a.wav", "translation": "eins"}] * 2)
+    text = ParallelText(source="en", target="de")
+    return {
+        "audio": build(text, lines, place / "text").directory,
+        "transcript": build(Manifest(), place / "spoken", place / "said").directory,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "lacking", "fact"),
+    [
+        *(({"mode": mode}, "audio", "3 of 3") for mode in ("offline", "streamed", "live")),
+        ({"first": 2}, "audio", "2 of 2"),
+        *(({"branch": "text", "mode": m}, "transcript", "2 of 2") for m in ("offline", "streamed")),
+    ],
+)
+def test_a_corpus_without_what_is_translated_is_refused(incomplete, tmp_path, given, lacking, fact):
+    run = write_run(tmp_path / "run", corpus=incomplete[lacking])
+    with pytest.raises(ConfigError, match=f"{fact} examples have no {lacking}"):
+        evaluate(Evaluation.of(run=run, **given))
     assert not (run / "eval").exists()
 
 
