@@ -41,6 +41,7 @@ from simuljax.serve.cascade import RECOGNISING, Cascade, check_translator
 from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming
+from simuljax.train.lock import try_lock
 from simuljax.train.run import Which, open_run
 
 # Settings without influence on a log, or compared elsewhere.
@@ -206,7 +207,7 @@ def evaluate_all(
     first = next(iter(asked.values()))[0]
     latency = "AL" if first.joined is None else "StreamLAAL"
     for run, each in asked.items():
-        scores = [evaluate(one, models) for one in each]
+        scores = [_evaluate_locked(one, models) for one in each]
         print(table(run, each, scores), flush=True)
         all_scores += scores
         curves[str(run)] = [
@@ -218,6 +219,18 @@ def evaluate_all(
         print(f"curve: {draw_curves(curves, first.folder.with_name('curve.png'), latency=latency)}")
     print(f"next: simuljax report {' '.join(str(each[0].results) for each in asked.values())}")
     return all_scores
+
+
+def _evaluate_locked(chosen: Evaluation, models: Models) -> dict[str, Any]:
+    """Evaluate under the lock that a grid's processes take too: two would write one log."""
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    with try_lock(chosen.folder) as mine:
+        if not mine:
+            raise ConfigError(
+                f"another process works on {chosen.folder}: wait until it has ended, or give this "
+                "evaluation a --name"
+            )
+        return evaluate(chosen, models)
 
 
 def evaluate(chosen: Evaluation, models: Models | None = None) -> dict[str, Any]:

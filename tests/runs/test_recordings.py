@@ -24,11 +24,12 @@ from simuljax.eval import read_records, score
 from simuljax.eval.long_form import score_longform
 from simuljax.eval.scores import normalise, word_error_rate
 from simuljax.runs import evaluate as evaluating
-from simuljax.runs.evaluate import evaluate
+from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.recordings import RecordingsSplit, Spoken, open_recordings
 from simuljax.runs.split import RunSplit
 from simuljax.serve.session import Word
 from simuljax.serve.translator import load
+from simuljax.train.lock import LOCK, locked
 from tests.helpers.corpora import build, stored, write_hums
 from tests.helpers.streams import SPEECH
 from tests.written_runs import write_run
@@ -137,6 +138,15 @@ def test_model_file_is_evaluated_on_a_manifest(corpus, model, tmp_path):
     assert scores["n"] == 2 and scores["AL"] == pytest.approx(1000)
     whole = evaluate(Evaluation(run=model, corpus=corpus, mode="offline", first=1))
     assert whole["n"] == 1 and whole["AL"] == pytest.approx(2000)  # all at the end
+
+
+def test_two_evaluations_into_one_folder_exclude_each_other(corpus, model):
+    chosen = Evaluation(run=model, corpus=corpus)
+    chosen.folder.mkdir(parents=True)
+    with locked(chosen.folder), pytest.raises(ConfigError, match=f"another .*{chosen.folder}"):
+        evaluate_all(*plan_evaluations(chosen))
+    assert [path.name for path in chosen.folder.iterdir()] == [LOCK]
+    assert evaluate_all(*plan_evaluations(chosen))[0]["n"] == 2
 
 
 def test_joined_utterances_are_scored_by_segments(corpus, model, monkeypatch):
