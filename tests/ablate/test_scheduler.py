@@ -13,7 +13,7 @@ import pytest
 
 from data_pipelines.dataset import record_used_data
 from data_pipelines.utterance import CorpusError
-from simuljax.ablate.grid import FAILED, Grid, Planned, plan
+from simuljax.ablate.grid import FAILED, Grid, Planned, Stage, plan
 from simuljax.ablate.run import (
     BLOCKED,
     AblateOptions,
@@ -364,7 +364,8 @@ def test_a_run_does_not_wait_for_one_that_its_process_would_train(corpus, tmp_pa
     ablation = grid(corpus, tmp_path / "runs", seeds=(0,), curves={})
     donor, one, _ = plan(ablation)
     monkeypatch.setattr(f"{RUN}.train", lambda *_, **__: pytest.fail("it was not refused"))
-    for stage, runs in (("train", [donor, one]), ("evaluate", [one])):
+    cases: tuple[tuple[Stage, list[Planned]], ...] = (("train", [donor, one]), ("evaluate", [one]))
+    for stage, runs in cases:
         with pytest.raises(SystemExit) as end:
             work(runs, ablation, stage)
         assert end.value.code == BLOCKED and not (one.directory / FAILED).exists()
