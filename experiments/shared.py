@@ -68,6 +68,11 @@ def recogniser(recipe: Recipe) -> Experiment:
     )
 
 
+def clock(way: Evaluation, first: int) -> Evaluation:
+    """Return the same evaluation in real time, of the first utterances."""
+    return replace(way, mode="live", first=first, repeats=1)
+
+
 def claims(
     *declared: tuple[str, str, str, float | None], evaluation: str = "test-speech-offline"
 ) -> tuple[Claim, ...]:

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from experiments.ma2020.multi30k import EXPERIMENTS, RECIPE
 from experiments.ma2020.recipe import variants
-from experiments.shared import ANY, OFFLINE
+from experiments.shared import ANY, OFFLINE, clock
 from simuljax.ablate.grid import Grid
 from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS
@@ -40,11 +40,6 @@ OF_STREAMING = ("", "_wait_k", *(f"_lambda_{weight:g}" for weight in LAMBDAS))
 # READs suit the decision points.
 SIMULTANEOUS = {p: Evaluation(run=ANY, read_ms=40 if p in ORACLES else None) for p in POINTS}
 LATER = {point: tuple(f"{point}_lambda_{weight:g}" for weight in LAMBDAS) for point in POINTS}
-
-
-def clock(way: Evaluation) -> Evaluation:
-    """Return the same evaluation in real time."""
-    return replace(way, mode="live", first=100, repeats=1)
 
 
 FIGURES = Grid(
@@ -70,8 +65,8 @@ FIGURES = Grid(
     },
 )
 PLAYED = {
-    **{LATER[point][-1]: clock(SIMULTANEOUS[point]) for point in CLOCKED},
-    **{f"{point}_wait_k": clock(replace(SIMULTANEOUS[point], k=3)) for point in CLOCKED},
+    **{LATER[point][-1]: clock(SIMULTANEOUS[point], 100) for point in CLOCKED},
+    **{f"{point}_wait_k": clock(replace(SIMULTANEOUS[point], k=3), 100) for point in CLOCKED},
 }
 GRIDS = {
     "figures": FIGURES,

@@ -16,11 +16,10 @@ from experiments.nguyen2021.multi30k import RECIPE as CASCADE
 from experiments.papi2022 import recipe as papi
 from experiments.papi2022.multi30k import RECIPE as OFFLINE
 from experiments.papi2022.recipe import ONE
-from experiments.shared import STEPS, adam, with_objective
+from experiments.shared import STEPS, adam, clock, with_objective
 from experiments.zaidi2022 import multi30k as zaidi_multi30k
 from experiments.zaidi2022.table_3 import GRID as MMA
 from simuljax.ablate.grid import Grid
-from simuljax.config.evaluation import Evaluation
 from simuljax.config.experiment import RUNS, Experiment
 from simuljax.config.training import Training
 from simuljax.decode.policies import AlignAtt, EDAtt, FixedSteps, LocalAgreement, WaitK
@@ -57,11 +56,6 @@ def caat(size: int) -> Experiment:
     )
 
 
-def clock(way: Evaluation) -> Evaluation:
-    """Return the same evaluation in real time, on 50 utterances."""
-    return replace(way, mode="live", first=50, repeats=1)
-
-
 BEST = "dar_lambda_0.1"  # of the variants of MMA
 CAREFUL = replace(ONE, force_finish=True, avoid_eos_while_reading=True)
 POLICIES = (
@@ -94,10 +88,10 @@ GRID = Grid(
     table=("conformer", *CAAT, "cascade", BEST),
     baseline="conformer",
     latency="LAAL",
-    evaluations=(ONE, clock(ONE)),
+    evaluations=(ONE, clock(ONE, 50)),
     own={
-        "conformer": (*papi.WHOLES, *POLICIES, *map(clock, CLOCKED)),
-        "cascade": (*CASCADED, clock(CASCADED[1])),
-        BEST: (*STEPS, clock(STEPS[1])),
+        "conformer": (*papi.WHOLES, *POLICIES, *(clock(way, 50) for way in CLOCKED)),
+        "cascade": (*CASCADED, clock(CASCADED[1], 50)),
+        BEST: (*STEPS, clock(STEPS[1], 50)),
     },
 )

@@ -36,9 +36,14 @@ from simuljax.eval.logs import (
     split_member,
 )
 from simuljax.eval.scores import LATENCIES, build_report
-from simuljax.report.results import SCORES, PublishedEvaluation, is_results, read_results
+from simuljax.report.results import (
+    SCORES,
+    Latency,
+    PublishedEvaluation,
+    is_results,
+    read_results,
+)
 
-Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
 AWARE = "computation_aware"
 LARGEST_PICTURE = 8 << 20  # bytes of a PNG that a page embeds
 # Labels of the numbers that a sweep varies; other settings are shown with their names.

@@ -15,7 +15,7 @@ from typing import Any
 
 from simuljax.eval.curves import frontier
 from simuljax.eval.significance import Cache, Comparison, Judgement, Rule, corrected, judge
-from simuljax.report.collect import Evaluated, Latency, read_published
+from simuljax.report.collect import Evaluated, read_published
 from simuljax.report.figures import Effect, draw_curves, draw_forest, draw_losses
 from simuljax.report.page import (
     Figure,
@@ -29,6 +29,7 @@ from simuljax.report.page import (
 from simuljax.report.results import (
     PAGE,
     GridInfo,
+    Latency,
     PublishedEvaluation,
     PublishedRun,
     Results,

@@ -32,6 +32,7 @@ from simuljax.parsing import ParseError, parse_json
 SCORES, RUNS, PAGE = "scores.jsonl", "runs.jsonl", "index.html"
 Curves = Mapping[str, Mapping[str, Sequence[float | None]]]  # split -> metric -> values
 T = TypeVar("T")
+Latency = Literal["AL", "LAAL", "DAL", "ATD", "YAAL"]  # those that are times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class GridInfo:
     command: str
     baseline: str
     variants: tuple[str, ...]  # in the order of the tables
-    latency: Literal["AL", "LAAL", "DAL", "ATD", "YAAL"] = "AL"
+    latency: Latency = "AL"
     claims: tuple[Claim, ...] = ()
     rule: Rule = field(default_factory=Rule)
     date: str = ""

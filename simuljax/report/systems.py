@@ -13,8 +13,9 @@ from typing import Literal
 
 from simuljax.eval.curves import best_per_regime
 from simuljax.eval.significance import Comparison, Measure, compare_all, corrected
-from simuljax.report.collect import Evaluated, Latency
+from simuljax.report.collect import Evaluated
 from simuljax.report.page import Table, make_table, number, p_value
+from simuljax.report.results import Latency
 
 FAMILY = re.compile(r"(?P<name>.+)_lambda_(?P<value>[0-9.]+(?:e-?[0-9]+)?)")
 PAIRS = 3  # systems of which all pairs are shown; of more, the best against each other one

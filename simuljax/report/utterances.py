@@ -6,18 +6,19 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from simuljax.eval.logs import Record, find_unit
 from simuljax.eval.scores import latencies
-from simuljax.report.collect import Evaluated, Latency
+from simuljax.report.collect import Evaluated
 from simuljax.report.page import number
+from simuljax.report.results import Latency
 from simuljax.report.systems import Comparable, representative
 from simuljax.report.timeline import commits_of, draw_timeline, end_of
 
-TIMES = ("AL", "LAAL", "DAL", "ATD", "YAAL")
+TIMES: tuple[str, ...] = get_args(Latency)
 
 
 @dataclass(frozen=True, kw_only=True)

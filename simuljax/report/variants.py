@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from simuljax.eval.curves import Point, frontier, quality_at
 from simuljax.eval.logs import RecordError
 from simuljax.eval.significance import Cache, Comparison, are_split, compare_seeds
-from simuljax.report.collect import Evaluated, Latency, policy_of
+from simuljax.report.collect import Evaluated, policy_of
+from simuljax.report.results import Latency
 
 BETWEEN = 5  # latencies at which two curves are compared
 # Settings of the utterances and of the clock, which do not change what is decided.

@@ -223,19 +223,11 @@ def test_normalised_words(text, words):
     assert normalise(text) == words
 
 
-def fewest(a, b):
-    """The definition."""
-    if not a or not b:
-        return len(a) + len(b)
-    same = fewest(a[:-1], b[:-1]) + (a[-1] != b[-1])
-    return min(same, fewest(a[:-1], b) + 1, fewest(a, b[:-1]) + 1)
-
-
 def test_word_errors_are_the_fewest_edits_of_all_words_together():
     rng = np.random.default_rng(0)
     for _ in range(40):
         one, other = ("".join(rng.choice([*"abc"], rng.integers(0, 6))) for _ in range(2))
-        assert edits(one, other) == fewest(one, other)
+        assert edits(one, other) == oracle.edit_distance(one, other)
     assert word_error_rate([(["a"] * 9, ["a"] * 9), (["b"], ["c"])]) == pytest.approx(10)
     assert word_error_rate([(["a"], ["a", "b", "c"])]) == pytest.approx(200)
     assert math.isnan(word_error_rate([]))

@@ -19,6 +19,7 @@ from simuljax.models.streaming import (
     states_after,
 )
 from tests.helpers.models import random_parameters
+from tests.helpers.streams import cut
 from tests.models.conftest import SIZES
 from tests.oracles.checks import assert_close
 
@@ -107,14 +108,6 @@ def utterances(random, batch, frames):
     features = random.normal(size=(batch, frames, FEATURES)).astype(np.float32)
     features[np.arange(frames) >= lengths[:, None]] = 99
     return features, lengths
-
-
-def cut(random, length, most):
-    """Random pieces of 0 to `most` frames, mostly large or mostly small; the last may be empty."""
-    usual, pieces = random.integers(min(3, most), most + 1), []
-    while sum(pieces) < length:
-        pieces.append(min(random.integers(0, usual + 1), length - sum(pieces)))
-    return [*pieces, 0] if not pieces or random.random() < 0.5 else pieces
 
 
 @pytest.fixture(scope="module", params=KINDS)
