@@ -19,7 +19,7 @@ import json
 import lzma
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from numbers import Integral, Real
@@ -159,14 +159,15 @@ def as_records(entries: Iterable[Mapping[str, object] | Record]) -> list[Record]
 
 
 def find_unit(records: Iterable[Record]) -> Unit:
-    """Return "char" if delays count characters in every record and do not count words as well.
+    """Return "char" if delays count the characters of more records than the words.
 
-    SimulEval leaves spaces out when it counts the characters of a prediction.
+    A record with too many or too few delays has no say. SimulEval leaves spaces out when it counts
+    the characters of a prediction.
     """
     spoken = [record for record in records if record.delays]
-    words = all(len(r.delays) == len(r.prediction.split()) for r in spoken)
-    characters = all(len(r.delays) == len("".join(r.prediction.split())) for r in spoken)
-    return "char" if characters and not words else "word"
+    words = sum(len(r.delays) == len(units_in(r.prediction, "word")) for r in spoken)
+    characters = sum(len(r.delays) == len(units_in(r.prediction, "char")) for r in spoken)
+    return "char" if characters > words else "word"
 
 
 def units_in(text: str, unit: Unit) -> list[str]:
@@ -175,16 +176,17 @@ def units_in(text: str, unit: Unit) -> list[str]:
     return words if unit == "word" else [*"".join(words)]
 
 
-def find_faults(records: Iterable[Record]) -> dict[str, int]:
+def find_faults(records: Sequence[Record]) -> dict[str, int]:
     """Count the records whose times cannot be right, by what is wrong with them."""
     faults: Counter[str] = Counter()
+    unit = find_unit(records)
     for record in records:
-        delays, elapsed, text = record.delays, record.elapsed, record.prediction.split()
+        delays, elapsed = record.delays, record.elapsed
         clocks = [delays] if record.has_text_source else [delays, elapsed]
         faults["a time below 0"] += any(time < 0 for times in clocks for time in times)
         faults["times that decrease"] += any(a > b for t in clocks for a, b in pairwise(t))
-        counts = (len(text), len("".join(text)))
-        faults["more or fewer delays than words"] += len(delays) not in counts
+        count = len(units_in(record.prediction, unit))
+        faults["more or fewer delays than words"] += len(delays) != count
         pairs = () if record.has_text_source else zip(elapsed, delays, strict=False)
         faults["elapsed below the delay"] += any(e < d - 1e-3 for e, d in pairs)
     return {fault: count for fault, count in faults.items() if count}

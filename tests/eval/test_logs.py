@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from simuljax.eval import Record, RecordError, read_records, record_line, write_records
-from simuljax.eval.logs import as_records, find_unit, parse_record, read_archive, write_archive
+from simuljax.eval.logs import (
+    as_records,
+    find_faults,
+    find_unit,
+    parse_record,
+    read_archive,
+    write_archive,
+)
 from tests.eval.logs import made_up
 
 
@@ -57,6 +64,13 @@ def test_units_and_text_sources_are_recognised():
     )
     assert find_unit(chinese + empty) == "char"
     assert find_unit(german) == find_unit(single) == find_unit(empty) == "word"
+    faulty, sentence = (
+        [Record(prediction="你好吗", delays=(1.0,) * count, source_length=3.0)] for count in (4, 1)
+    )
+    assert find_unit(chinese + faulty) == find_unit(chinese * 2 + sentence) == "char"
+    assert find_unit(german + faulty) == find_unit(chinese + sentence) == "word"
+    for wrong in (faulty, sentence):
+        assert find_faults(chinese * 2 + wrong) == {"more or fewer delays than words": 1}
     sources = (("ein Haus", 2), ("talk.wav", 2000.0), (["talk.wav"], 1))
     found = [Record(prediction="a", delays=(1,), source=s, source_length=n) for s, n in sources]
     assert [record.has_text_source for record in found] == [True, False, False]

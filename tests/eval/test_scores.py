@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from simuljax.eval.scores import (
     word_difference,
     word_error_rate,
 )
+from simuljax.eval.significance import paired_bootstrap
 from simuljax.eval.spacing import join_words
 from tests.eval.logs import ACL, made_up, needs_published_log, published
 from tests.oracles import evaluation_metrics as oracle
@@ -56,6 +58,26 @@ def test_simuleval_itself(aware):
     scores = score(made_up(11, 40), computation_aware=aware)
     for name, values in SIMULEVAL.items():
         assert scores[name] == pytest.approx(values[aware], rel=1e-9), name
+
+
+def test_a_faulty_record_leaves_the_others_in_characters():
+    words = ("猫在桌子上睡觉", "我父亲喝绿茶", "孩子们去上学")
+    good = [
+        Record(
+            index=index,
+            prediction=words[index % 3],
+            reference=words[index % 3],
+            delays=tuple(1000.0 + 100 * place for place in range(len(words[index % 3]))),
+            source_length=4000.0,
+        )
+        for index in range(16)
+    ]
+    faulty = [replace(good[0], delays=(*good[0].delays, 1700.0)), *good[1:]]
+    scores, others = score(good), score(faulty)
+    assert scores["BLEU"] == others["BLEU"] == pytest.approx(100)
+    assert "tok:zh" in others["signature"]
+    assert latencies(faulty)[1:] == latencies(good)[1:]
+    assert paired_bootstrap(good, faulty).difference.value == 0
 
 
 @pytest.mark.parametrize("profile", ["simuleval-1.1", "simuleval-1.0"])
