@@ -59,7 +59,7 @@ class Setting:
         """Return the values that are allowed, as an error or a table says it; "" for all."""
         if self.choices is not None:
             return "one of " + ", ".join(map(repr, self.choices))
-        return " and ".join(f"{word} {bound:g}" for word, _, bound in self._bounds())
+        return " and ".join(f"{word} {bound:.10g}" for word, _, bound in self._bounds())
 
     def allows(self, value: Any) -> bool:
         """Return True if the value, of the right type, is in range."""

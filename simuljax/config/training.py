@@ -184,7 +184,9 @@ class Training(Checked):
     optimiser: Optimiser = setting(Optimiser(), help="Optimiser and learning rate.")
     objective: Objective = setting(Objective(), help="Losses and augmentation.")
     accumulate: int = setting(1, help="Batches to an update.", low=1)
-    seed: int = setting(0, help="Seed of parameters, dropout, noise and augmentation.", low=0)
+    seed: int = setting(
+        0, help="Seed of parameters, dropout, noise and augmentation.", low=0, high=2**31 - 1
+    )
     order: int | None = setting(None, help="Seed of the order of batches; None: `seed`.", low=0)
     random: Random = setting(
         "rbg", help="Generator; threefry is slower, and the same for runs trained together."

@@ -6,6 +6,7 @@ import math
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -92,6 +93,13 @@ class Younger:
     asked: int
     added: int = 3
     parts: tuple["Younger", ...] = ()
+
+
+def test_a_seed_is_one_that_the_generators_take():
+    with pytest.raises(ConfigError, match=r"Training\.seed is 2147483648.*at most 2147483647"):
+        Training(seed=2**31)
+    greatest = Training(seed=2**31 - 1).seed
+    assert jnp.asarray([greatest], jnp.int32)[0] == greatest  # as `simuljax.train.loop` has it
 
 
 @pytest.mark.parametrize(
