@@ -119,6 +119,13 @@ class Term:
             return 0.0
         return self.weight * min(1.0, (since + 1) / self.ramp) if self.ramp else self.weight
 
+    def corners(self, converged: int | None) -> tuple[int, ...]:
+        """Return the steps between which the weight changes linearly."""
+        start = self.start_at(converged)
+        if start == float("inf"):
+            return ()
+        return max(0, int(start) - 1), int(start), int(start) + max(0, self.ramp - 1)
+
 
 @flax.struct.dataclass
 class TermSum:
@@ -173,6 +180,23 @@ def combine(sums: Mapping[str, TermSum], weights: Mapping[str, float | jax.Array
     off = [n for n, w in weights.items() if arguments.is_known(w) and float(w) == 0]
     counted = [value for name, value in weighted.items() if name not in off]
     return Loss(total=sum(counted, jnp.zeros(())), terms=terms, weighted=weighted)
+
+
+def check_distillation(terms: Iterable[Term]) -> None:
+    """Reject weights with which `combine` would maximise `st_nll` in any update."""
+    counted = {term.name: term for term in terms if term.weight or term.watch}
+    if not {"st_nll", "kd"} <= counted.keys():
+        return
+    nll, kd = counted["st_nll"], counted["kd"]
+    for converged in (None, 0):  # never, and as early as can be
+        for step in sorted({*nll.corners(converged), *kd.corners(converged)}):
+            weight, taken = (term.weight_at(step, converged) for term in (nll, kd))
+            if taken > 0 and weight < taken - 1e-9:
+                raise ConfigError(
+                    f"the weight of kd is taken from that of st_nll, but in update {step + 1} "
+                    f"kd can have {taken:g} and st_nll only {weight:g}: lower the weight of kd, "
+                    "raise that of st_nll, or let kd start later or with a longer ramp"
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

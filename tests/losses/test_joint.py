@@ -1,6 +1,8 @@
 """The joint objective: every term by name, one reduction, right on ragged batches and devices."""
 
 import functools
+import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -235,6 +237,30 @@ def test_names_differ_and_options_exist():
             Objective(terms=(Term(name=name, function=kind), Term(name="car")))
     with pytest.raises(ConfigError, match="latency"):
         Objective().with_weights(latency=0.1)
+
+
+def test_the_weight_of_nll_must_cover_that_of_distillation_in_every_update():
+    """A schedule is refused if, wherever training converges, some update would maximise NLL."""
+    schedules: list[tuple[Any, int]] = [
+        (s, r) for s in (0, 1, 3, "convergence") for r in (0, 1, 2, 5)
+    ]
+    for (one, short), (other, long) in itertools.product(schedules, repeat=2):
+        for weight in (0.0, 0.2, 1.0):
+            nll = Term(name="st_nll", weight=weight, start=one, ramp=short, watch=True)
+            kd = Term(name="kd", weight=0.2, start=other, ramp=long)
+            negative = any(
+                nll.weight_at(step, converged) < kd.weight_at(step, converged) - 1e-9
+                for converged in (None, *range(6))
+                for step in range(16)
+            )
+            with pytest.raises(ConfigError, match="st_nll") if negative else nullcontext():
+                Objective(terms=(nll, kd))
+    later = Term(name="st_nll", start=6), Term(name="kd", weight=0.2, start=5)
+    with pytest.raises(ConfigError, match=r"in update 6 kd can have 0\.2 and st_nll only 0"):
+        Objective(terms=later)
+    unwatched = Term(name="st_nll", weight=0.0), Term(name="kd", weight=0.2)
+    loss = losses.combine({"kd": TermSum(3.0, 1.0)}, Objective(terms=unwatched).weights())
+    assert loss.weighted == {"kd": pytest.approx(0.6)}  # nothing is taken from what is not computed
 
 
 def test_latency_alone_does_not_ask_for_the_text_branch():
