@@ -11,8 +11,10 @@ traceback is kept in a file.
 """
 
 import contextlib
+import errno
 import os
 import pkgutil
+import re
 import select
 import signal
 import sys
@@ -28,6 +30,7 @@ COMMANDS = (
     *("translate", "serve", "interpret", "profile"),
 )
 EXPECTED = (SimuljaxError, OSError, FloatingPointError)  # the last: a training diverged
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit of the shell
 BUG = 70  # EX_SOFTWARE of sysexits.h
 
 
@@ -139,8 +142,8 @@ def _output_is_closed() -> bool:
 
 def _sentence(error: Exception) -> str:
     """Return what an expected error says, or one in a file of the user; "" for a bug of ours."""
-    if "No space left on device" in str(error):  # of a library that has errors of its own
-        return f"{getattr(error, 'filename', None) or 'the disk'}: No space left on device"
+    if system := _system_error(error):
+        return system
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"out of memory: {error}".splitlines()[0].removesuffix(": ")
     if isinstance(error, OSError) and error.strerror:
@@ -151,6 +154,20 @@ def _sentence(error: Exception) -> str:
 
     line = own_line(error)
     return f"{line}: {_in_one_line(error)}" if line else ""
+
+
+def _system_error(error: Exception) -> str:
+    """Return an error of the system that a library has put into one of its own; "" for others.
+
+    TensorStore, which writes checkpoints, adds its number; of others, those of a full disk are
+    found by their text.
+    """
+    text = str(error)
+    numbered = re.search(r"\[os_error_code='(\d+)'\]", text)
+    number = int(numbered[1]) if numbered else next((n for n in FULL if os.strerror(n) in text), 0)
+    file = re.search('local file "([^"]+)"', text)
+    where = getattr(error, "filename", None) or (file[1] if file else "the disk")
+    return f"{where}: {os.strerror(number)}" if number else ""
 
 
 def _in_one_line(error: Exception) -> str:

@@ -115,6 +115,19 @@ class ResourceError(RuntimeError):
             ResourceError("RESOURCE_EXHAUSTED: No space left on device"),
             "the disk: No space left on device",
         ),
+        (ValueError("INTERNAL: Disk quota exceeded"), "the disk: Disk quota exceeded"),
+        (OSError(122, "Disk quota exceeded", "a"), "a: Disk quota exceeded"),
+        (
+            ValueError(
+                'OUT_OF_RANGE: Error writing "kernel/0.0" in OCDBT database at local file "/r/1/": '
+                "Failed to write 73027 bytes to file 8: File too large [os_error_code='27']"
+            ),
+            "/r/1/: File too large",
+        ),
+        (
+            ValueError("PERMISSION_DENIED: Failed to open [os_error_code='30']"),
+            "the disk: Read-only file system",
+        ),
     ],
 )
 def test_expected_kinds_of_failure_are_one_sentence(monkeypatch, capsys, error, said):
