@@ -1,7 +1,8 @@
 """The input of a training run: vocabularies, feature statistics and batches of a prepared corpus.
 
 The vocabularies and the statistics are written into the run's directory when it starts, and read
-from there when it resumes: they stay the same whatever happens to the corpus.
+from there when it resumes: they stay the same whatever happens to the corpus. A run has started
+once it has a config.json; from then on, settings of its data are not to change.
 """
 
 import functools
@@ -48,7 +49,7 @@ from simuljax.audio import (
 from simuljax.audio.features import FILE_NAME as FEATURES_FILE
 from simuljax.audio.filterbank import SHIFT
 from simuljax.batch import Data
-from simuljax.config.experiment import Budget, DataConfig
+from simuljax.config.experiment import CONFIG_FILE, Budget, DataConfig
 from simuljax.text import Words, learn, load
 from simuljax.text.vocabulary import SOURCE_FILE, TARGET_FILE
 
@@ -131,10 +132,15 @@ def open_input(
 
 
 def init_run(corpus: DataConfig, run: Path) -> None:
-    """Write the run's vocabularies and feature statistics, unless they exist."""
-    check_used_data(run, corpus.tables())
-    if all((run / name).exists() for name in (SOURCE_FILE, TARGET_FILE, FEATURES_FILE)):
-        return
+    """Write the run's vocabularies and feature statistics, unless they exist.
+
+    If the run has no config.json, they are of an attempt that failed, perhaps with other settings,
+    and are made anew.
+    """
+    if (run / CONFIG_FILE).exists():
+        check_used_data(run, corpus.tables())
+        if all((run / name).exists() for name in (SOURCE_FILE, TARGET_FILE, FEATURES_FILE)):
+            return
     split = open_corpus(corpus.directory)[corpus.train]
     if not len(split):
         raise CorpusError(f"{corpus.directory} has no example in its split {corpus.train!r}")

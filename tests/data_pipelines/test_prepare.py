@@ -20,10 +20,11 @@ from data_pipelines import prepare as preparing
 from data_pipelines.batches import Host, labels
 from data_pipelines.corpora import Manifest, Phrasebook
 from data_pipelines.dataset import open_corpus
-from data_pipelines.input import TrainingInput, init_run, open_input
+from data_pipelines.input import TrainingInput, init_run, load_inputs, open_input
 from data_pipelines.joining import JoinedSplit, join
 from data_pipelines.prepare import Limits, Preparation, prepare
 from data_pipelines.utterance import CorpusError, Listing, Utterance, Voice
+from simuljax.audio import Features
 from simuljax.config.experiment import DataConfig, Joining
 from simuljax.text import VocabularyConfig
 from tests.helpers.corpora import (
@@ -364,6 +365,26 @@ def test_a_split_without_what_the_model_needs_is_refused(hums_root, tmp_path):
 
 def opened(config: DataConfig, run: Path, **options: Any) -> TrainingInput:
     return open_input(config, run, seed=3, host=Host(), devices=1, **options)
+
+
+def test_the_inputs_of_a_failed_attempt_are_made_anew(hums, tmp_path):
+    """Until config.json, which guards the settings of the data, is written."""
+    characters = VocabularyConfig(kind="characters")
+    config = DataConfig(directory=hums.directory, source=characters, target=characters)
+    donor, run = tmp_path / "donor", tmp_path / "run"
+    few = replace(config, target=replace(characters, size=8))
+    pitch = replace(config, features=Features(pitch=True))
+    borrowed = replace(config, vocabularies_of=donor)
+    init_run(few, donor)
+    for attempt, small in ((config, False), (few, True), (pitch, False), (borrowed, True)):
+        init_run(attempt, run)
+        vocabularies, record = load_inputs(run)
+        assert record.features == attempt.features
+        assert (vocabularies.target.size == 8) == small
+    (run / "config.json").touch()
+    before = tree(run)
+    init_run(pitch, run)
+    assert tree(run) == before
 
 
 def test_a_run_reads_joined_batches_from_disk_and_device(hums, tmp_path):
