@@ -8,7 +8,6 @@ last. Its bytes depend on its utterances alone, whichever process works on it.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -56,6 +55,7 @@ from data_pipelines.utterance import Clip, CorpusError, Listing, Skip, Utterance
 from simuljax import __version__
 from simuljax.audio import RATE, AudioError, read_audio
 from simuljax.config.fields import read_object
+from simuljax.lock import try_lock
 from simuljax.parsing import open_member
 from simuljax.text import clean
 from simuljax.voice.base import VoiceError
@@ -349,15 +349,11 @@ def prepare(
 @contextlib.contextmanager
 def _locked(work: Path) -> Iterator[None]:
     """Refuse a second preparation of the same directory; a lock ends with its process."""
-    with (work / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with try_lock(work, patience_s=0.0) as mine:
+        if not mine:
             raise CorpusError(
                 f"another process is preparing {work.parent}: wait, or name another directory"
-            ) from None
-        except OSError:
-            pass  # a file system without locks
+            )
         yield
 
 

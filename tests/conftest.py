@@ -65,7 +65,7 @@ def x64() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepare a few spoken sentences, once for all workers: tests read them and write nothing."""
-    from simuljax.train.lock import locked
+    from simuljax.lock import locked
     from tests.helpers.grids import spoken_corpus
 
     directory = tmp_path_factory.getbasetemp()

@@ -24,9 +24,9 @@ from simuljax.config.fields import Checked, ConfigError, without_defaults
 from simuljax.config.loading import code_in, load_module
 from simuljax.errors import ChoiceError, unknown
 from simuljax.eval.significance import Rule
+from simuljax.lock import is_locked
 from simuljax.report.results import Claim, Latency
 from simuljax.runs.evaluate import SCORES
-from simuljax.train.lock import is_locked
 from simuljax.train.run import ENDED
 from simuljax.train.run_log import FILE as METRICS
 

@@ -37,10 +37,10 @@ from simuljax.ablate.summary import publish, write_summary
 from simuljax.config.experiment import Experiment
 from simuljax.config.fields import ConfigError, read_object, write_json
 from simuljax.errors import ChoiceError, SimuljaxError
+from simuljax.lock import is_locked, locked, try_lock
 from simuljax.runs.diagnosis import diagnose
 from simuljax.runs.evaluate import Models, check_folder, corpus_of, evaluate
 from simuljax.runs.train import train
-from simuljax.train.lock import is_locked, locked, try_lock
 from simuljax.train.loop import DivergedError
 from simuljax.train.run_log import duration
 

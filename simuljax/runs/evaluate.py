@@ -34,6 +34,7 @@ from simuljax.eval.logs import NAME as LOG
 from simuljax.eval.logs import record_line
 from simuljax.eval.long_form import check_cut, score_longform
 from simuljax.eval.scores import average_runs, normalise, word_difference, word_error_rate
+from simuljax.lock import try_lock
 from simuljax.report.figures import draw_curves
 from simuljax.runs.recordings import RecordingsSplit, open_recordings, stream_settings
 from simuljax.runs.split import RunSplit, of_text, open_examples
@@ -41,7 +42,6 @@ from simuljax.serve.cascade import RECOGNISING, Cascade, check_translator
 from simuljax.serve.run_translator import RunTranslator, load_run
 from simuljax.serve.translator import is_whisper, load
 from simuljax.serve.whisper import WhisperStreaming
-from simuljax.train.lock import try_lock
 from simuljax.train.run import Which, open_run
 
 # Settings without influence on a log, or compared elsewhere.

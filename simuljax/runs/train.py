@@ -20,11 +20,11 @@ from simuljax.config.experiment import Experiment, read_experiment
 from simuljax.config.fields import ConfigError, differences, read_object, to_json, write_json
 from simuljax.config.loading import code_in, source_digest
 from simuljax.config.model import ENCODERS
+from simuljax.lock import TRAINING, locked
 from simuljax.models.parameters import by_path, parameter_count, shapes
 from simuljax.runs.init_from import initialiser
 from simuljax.train import cluster
 from simuljax.train.checkpoint import CHECKPOINTS, Checkpoints
-from simuljax.train.lock import TRAINING, locked
 from simuljax.train.loop import Loop, TrainingRun, compile_update
 from simuljax.train.run import CONFIG_FILE, ENDED, find_params
 from simuljax.train.step import TrainState

@@ -33,8 +33,8 @@ from simuljax.decode.policies import policy_class
 from simuljax.errors import ChoiceError
 from simuljax.eval import Record
 from simuljax.eval.logs import record_line
+from simuljax.lock import locked
 from simuljax.runs import evaluate as evaluating
-from simuljax.train.lock import locked
 from simuljax.train.loop import DivergedError
 from simuljax.train.run import ENDED
 from simuljax.train.run_log import FILE as METRICS

@@ -16,8 +16,8 @@ import pytest
 from simuljax.ablate.grid import load_grid, plan
 from simuljax.ablate.launchers import FOLDER, simuljax_command
 from simuljax.ablate.run import BLOCKED
+from simuljax.lock import locked
 from simuljax.train.checkpoint import CHECKPOINTS
-from simuljax.train.lock import locked
 from simuljax.train.run import CONFIG_FILE, ENDED
 from tests.helpers.grids import environment
 

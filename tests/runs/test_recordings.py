@@ -23,13 +23,13 @@ from simuljax.decode.policies import Greedy
 from simuljax.eval import read_records, score
 from simuljax.eval.long_form import score_longform
 from simuljax.eval.scores import normalise, word_error_rate
+from simuljax.lock import LOCK, locked
 from simuljax.runs import evaluate as evaluating
 from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.recordings import RecordingsSplit, Spoken, open_recordings
 from simuljax.runs.split import RunSplit
 from simuljax.serve.session import Word
 from simuljax.serve.translator import load
-from simuljax.train.lock import LOCK, locked
 from tests.helpers.corpora import build, stored, write_hums
 from tests.helpers.streams import SPEECH
 from tests.written_runs import write_run

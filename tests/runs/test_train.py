@@ -17,6 +17,7 @@ from simuljax.config.experiment import Experiment, InitFrom, load_experiments
 from simuljax.config.fields import ConfigError
 from simuljax.config.model import SpeechConfig
 from simuljax.eval import read_records
+from simuljax.lock import TRAINING, locked
 from simuljax.losses import JointObjective, Term
 from simuljax.models import presets
 from simuljax.runs import recordings
@@ -24,7 +25,6 @@ from simuljax.runs import train as training
 from simuljax.runs.evaluate import evaluate, evaluate_all, plan_evaluations
 from simuljax.runs.train import check_objective, train, write_config
 from simuljax.train.checkpoint import CheckpointError
-from simuljax.train.lock import TRAINING, locked
 from simuljax.train.run import ENDED, load_checkpoint, load_params, open_run
 from tests.helpers.experiments import FILE, experiment, text_alone
 
