@@ -101,11 +101,14 @@ def to_begin_early(
 ) -> list[Task]:
     """Return what can load and compile while the runs it starts from are being trained.
 
-    Runs that wait for the same trainings will be ready at once, in the groups returned. The
-    trainings must have started: compiling needs their vocabularies. Of groups that share a program
-    one begins, none if it is one of `compiled`: the others take it from the cache.
+    Runs that wait for the same trainings, here or by another command, will be ready at once, in the
+    groups returned. The trainings must have started: compiling needs their vocabularies. Of groups
+    that share a program one begins, none if it is one of `compiled`: the others take it from the
+    cache.
     """
     trained_by = {run.name: i for i, task in enumerate(working) for run in task.runs}
+    elsewhere = {n for n, state in states.items() if state == "running"} - trained_by.keys()
+    trained_by |= {name: len(working) + i for i, name in enumerate(sorted(elsewhere))}
     waiting: dict[tuple[int, ...], list[Planned]] = {}
     for run in runs:
         needs = [need for need in run.needs if not need.is_trained]

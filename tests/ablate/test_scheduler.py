@@ -170,6 +170,9 @@ def test_of_runs_that_wait_for_the_same_trainings_one_for_each_program_begins_ea
         (run.experiment.run / METRICS).touch()
     assert early() == [["one0", "one1"], ["other0", "other1"]], "`later` is far away"
     assert early([]) == [], "nobody trains it"
+    states[variants["donor"][0].name] = "running"  # by another command
+    assert early([]) == early(training)
+    states[variants["donor"][0].name] = "waiting"
     known += [Task(runs=variants["one"], stage="train").program]
     assert early() == [["other0", "other1"]]
     (variants["donor"][0].experiment.run / ENDED).touch()
