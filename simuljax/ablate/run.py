@@ -171,7 +171,7 @@ def run_all(options: AblateOptions, runs: Sequence[Planned]) -> None:
                 compiled += [task.program for task in tasks]
                 at_work += [*(each.task for each in waiting), *tasks]
                 ahead = to_begin_early(runs, states, at_work, compiled, options.together)
-                ahead = ahead[: options.workers - len(at_work)]
+                ahead = ahead[: max(0, options.workers - len(at_work))]
                 compiled += [task.program for task in ahead]
                 tasks += ahead
             working += [start(options, task) for task in tasks]

@@ -54,7 +54,9 @@ def train(*experiments: Experiment, await_donors: Callable[[], None] = lambda: N
             )
     *groups, last = by_last_update(experiments) if others else [experiments]
     for group in groups:
-        train(*group, await_donors=await_donors)
+        state = train_together(group, await_donors)
+        if not all((experiment.run / ENDED).exists() for experiment in group):
+            return state  # interrupted
     return train_together(last, await_donors)
 
 

@@ -71,6 +71,20 @@ def test_runs_of_other_models_or_batches_are_not_trained_together(tmp_path):
         assert not other.run.exists()
 
 
+def test_an_interruption_ends_all_groups_of_a_process(tmp_path, monkeypatch):
+    one = experiment(tmp_path / "corpus", tmp_path / "one")
+    other = dataclasses.replace(one, run=tmp_path / "other")
+    begun = []
+    monkeypatch.setattr(training, "by_last_update", lambda _: [[one], [other]])
+    monkeypatch.setattr(training, "train_together", lambda group, _: begun.extend(group))
+    train(one, other)
+    assert begun == [one]
+    one.run.mkdir()
+    (one.run / ENDED).touch()
+    train(one, other)
+    assert begun == [one, one, other]
+
+
 @pytest.mark.slow
 def test_runs_of_one_process_that_stand_at_other_updates_are_trained_in_turn(corpus, tmp_path):
     built = text_alone(experiment(corpus, tmp_path / "first"))
