@@ -46,10 +46,11 @@ def locked(directory: Path, patience_s: float = 2.0, name: str = LOCK) -> Iterat
 
 def is_locked(directory: Path) -> bool:
     """Return True if a process works on the directory, which may be read-only."""
-    if not (directory / LOCK).exists():
+    try:
+        with (directory / LOCK).open() as file:
+            return _flock(file, fcntl.LOCK_SH) is False
+    except FileNotFoundError:
         return False
-    with (directory / LOCK).open() as file:
-        return _flock(file, fcntl.LOCK_SH) is False
 
 
 def _flock(file: TextIO, operation: int) -> bool | None:

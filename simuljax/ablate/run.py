@@ -112,7 +112,7 @@ def ablate(
         return
     check_all_data(runs)
     if not options.report:
-        run_all(options, part)
+        run_all(options, runs, part)
     if any((run.directory / "eval").exists() for run in runs):
         print(f"summary: {write_summary(grid, runs, options.command)}")
     elif options.report or options.publish:
@@ -139,16 +139,24 @@ def check_all_data(runs: Sequence[Planned]) -> None:
             check_folder(evaluation, own or corpus_of(evaluation, models))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Started:
     """A process and its task."""
 
     task: Task
     process: Process
+    is_stopped: bool = False  # to make room
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        self.process.terminate()
 
 
-def run_all(options: AblateOptions, runs: Sequence[Planned]) -> None:
-    """Keep the workers busy until nothing is left, show the progress, and print what failed."""
+def run_all(options: AblateOptions, every: Sequence[Planned], runs: Sequence[Planned]) -> None:
+    """Keep the workers busy until nothing is left, show the progress, and print what failed.
+
+    Other commands may work on `every` run of the grid meanwhile.
+    """
     for run in runs:
         (run.directory / FAILED).unlink(missing_ok=True)  # tried again
     began, local = time.monotonic(), options.jobs.engine == "none"
@@ -159,14 +167,15 @@ def run_all(options: AblateOptions, runs: Sequence[Planned]) -> None:
     ):
         while True:
             collect(working)
-            states = {run.name: run.state for run in runs}
+            states = {run.name: run.state for run in every}
             show(bar, runs, states)
             waiting = [each for each in working if each.task.waits]
             at_work = [each.task for each in working if each not in waiting]
             counts = {"workers": options.workers, "together": options.together}
-            tasks = next_tasks(runs, states, at_work, **counts)
+            tasks = next_tasks(runs, states, at_work, **counts, waiting=len(waiting))
             for each in waiting[: max(0, len(working) + len(tasks) - options.workers)]:
-                each.process.terminate()  # others can train; it finds its program in the cache
+                each.stop()
+                compiled = [program for program in compiled if program != each.task.program]
             if local:  # a job would wait for a device, and its node may have another cache
                 compiled += [task.program for task in tasks]
                 at_work += [*(each.task for each in waiting), *tasks]
@@ -175,7 +184,7 @@ def run_all(options: AblateOptions, runs: Sequence[Planned]) -> None:
                 compiled += [task.program for task in ahead]
                 tasks += ahead
             working += [start(options, task) for task in tasks]
-            if not working and "running" not in states.values():
+            if not working and not {"running", "untimed"} & {states[run.name] for run in runs}:
                 break
             time.sleep(POLL_S)
     print(describe(runs, time.monotonic() - began))
@@ -228,10 +237,11 @@ def collect(working: list[Started]) -> None:
     for each in [each for each in working if each.process.poll() is not None]:
         working.remove(each)
         explained = any((run.directory / FAILED).exists() for run in each.task.runs)
-        if each.process.returncode not in (0, BLOCKED) and not explained:
-            error = _error_of(each)
+        if each.process.returncode not in (0, BLOCKED) and not explained and not each.is_stopped:
+            error, trains = _error_of(each), each.task.stage == "train"
             for run in [run for run in each.task.runs if not is_locked(run.directory)]:
-                (run.directory / FAILED).write_text(error, "utf-8")
+                if not (trains and run.is_trained):  # it had ended before
+                    (run.directory / FAILED).write_text(error, "utf-8")
 
 
 def _error_of(started: Started) -> str:
@@ -273,22 +283,21 @@ def work(runs: Sequence[Planned], grid: Grid, stage: Stage = "both") -> None:
             runs = [run for run in runs if run.is_trained]
     for untrained in [run for run in runs if stage != "train" and not run.is_trained]:
         block(untrained)
-    parts: tuple[Stage, ...] = () if stage == "train" else (stage,)
-    for part in ("evaluate", *clock_if_alone(runs, grid)) if stage == "both" else parts:
-        if failed := [run for run in runs if not _try_to_evaluate(run, grid, part)]:
-            names = ", ".join(run.name for run in failed)
-            raise ConfigError(f"could not be evaluated: {names}")
+    if stage != "train":
+        evaluate_all(runs, grid, "evaluate" if stage == "both" else stage)
+    if stage == "both" and any(run.pending("clock") for run in runs):
+        own = {run.name for run in runs}
+        if any(run.state == "running" for run in plan(grid, ()) if run.name not in own):
+            print("other runs of the grid are at work: evaluations in real time are left")
+        else:
+            evaluate_all(runs, grid, "clock")
 
 
-def clock_if_alone(runs: Sequence[Planned], grid: Grid) -> tuple[Stage, ...]:
-    """Return the stage of evaluations in real time unless another run of the grid is at work."""
-    own = {run.name for run in runs}
-    if not any(run.pending("clock") for run in runs):
-        return ()
-    if not any(run.state == "running" for run in plan(grid) if run.name not in own):
-        return ("clock",)
-    print("other runs of the grid are at work: evaluations in real time are left", flush=True)
-    return ()
+def evaluate_all(runs: Sequence[Planned], grid: Grid, stage: Stage) -> None:
+    """Evaluate all runs, also after one that fails."""
+    if failed := [run for run in runs if not _try_to_evaluate(run, grid, stage)]:
+        names = ", ".join(run.name for run in failed)
+        raise ConfigError(f"could not be evaluated: {names}")
 
 
 def train_all(runs: Sequence[Planned]) -> None:

@@ -24,8 +24,9 @@ class Task:
 
     @property
     def waits(self) -> bool:
-        """Return True if a run that these start from is still in training."""
-        return any(not need.is_trained for run in self.runs for need in run.needs)
+        """Return True if what is to be trained starts from a run that is still in training."""
+        untrained = [run for run in self.runs if not run.is_trained]
+        return any(not need.is_trained for run in untrained for need in run.needs)
 
     @property
     def program(self) -> Program | None:
@@ -52,13 +53,15 @@ def next_tasks(
     *,
     workers: int,
     together: int,
+    waiting: int = 0,
 ) -> list[Task]:
-    """Return the tasks of free workers.
+    """Return the tasks of free workers, and of those that are `waiting` with a run begun early.
 
     Evaluations come first, so that variants are finished, but half of several workers are left for
     training. Runs that are trained together end one after the other; what starts from them waits
     for the last, so that it is trained together too. An idle worker helps with a run that has
-    more evaluations left than processes. Evaluations in real time run when nothing else does.
+    more evaluations left than processes. Evaluations in real time run when nothing else does, here
+    or by another command.
     """
     busy = {run.name for task in working for run in task.runs}
     idle = [run for run in runs if run.name not in busy]
@@ -84,7 +87,7 @@ def next_tasks(
     stage = "train" if workers > 1 else "both"  # no other worker could evaluate meanwhile
     tasks += [Task(runs=group, stage=stage) for group in begun]
     evaluated = [task for task in [*working, *tasks] if task.stage == "evaluate"]
-    helpers = more_evaluators(evaluated)[: free - len(tasks)]
+    helpers = more_evaluators(evaluated)[: max(0, free - waiting - len(tasks))]
     tasks += [Task(runs=[run], stage="evaluate") for run in helpers]
     if not working and not tasks and "running" not in states.values():
         untimed = [run for run in runs if states[run.name] == "untimed"]

@@ -14,7 +14,6 @@ from simuljax.audio import SpecAugment, WaveAugment
 from simuljax.config.fields import Checked, ConfigError, setting
 from simuljax.errors import unknown
 from simuljax.losses import JointObjective, Term
-from simuljax.losses.objective import check_distillation
 from simuljax.losses.terms import BUILT_IN
 
 Parallelism = Literal["pmap", "shard_map"]
@@ -40,7 +39,6 @@ class Objective:
                     f"term {name!r} has the built-in function {kind!r}; call it {kind!r}, as it is "
                     "known by that name to the best checkpoint and to other terms"
                 )
-        check_distillation(self.terms)
 
     def weight(self, name: str) -> float:
         """Return the weight of a term; 0 if there is none."""

@@ -182,13 +182,16 @@ def combine(sums: Mapping[str, TermSum], weights: Mapping[str, float | jax.Array
     return Loss(total=sum(counted, jnp.zeros(())), terms=terms, weighted=weighted)
 
 
-def check_distillation(terms: Iterable[Term]) -> None:
-    """Reject weights with which `combine` would maximise `st_nll` in any update."""
+def check_distillation(terms: Iterable[Term], soonest: int = 0) -> None:
+    """Reject weights with which `combine` would maximise `st_nll` in any update.
+
+    A training converges after `soonest` updates at the earliest.
+    """
     counted = {term.name: term for term in terms if term.weight or term.watch}
     if not {"st_nll", "kd"} <= counted.keys():
         return
     nll, kd = counted["st_nll"], counted["kd"]
-    for converged in (None, 0):  # never, and as early as can be
+    for converged in (None, soonest):  # never, and as early as can be
         for step in sorted({*nll.corners(converged), *kd.corners(converged)}):
             weight, taken = (term.weight_at(step, converged) for term in (nll, kd))
             if taken > 0 and weight < taken - 1e-9:

@@ -195,7 +195,7 @@ def _find_published(path: Path) -> list[LogSource]:
     place, _, prefix = str(path).partition(":")
     folder = Path(place)
     # A name ends at a part of it: `kd` is `kd-seed0-...`, not `kd_long-seed0-...`.
-    begins = re.compile(rf"{re.escape(prefix)}(?![^-/.])") if prefix else re.compile("")
+    begins = re.compile(re.escape(prefix) + r"(?![^-/.])" * prefix[-1:].isalnum())
     found = [each for each in read_results(folder).evaluations if begins.match(each.log)]
     if not found:
         raise RecordError(f"{folder} has no evaluation whose log begins with {prefix!r}")

@@ -369,7 +369,9 @@ def translate_split(split: OpenSplit, log: Path) -> list[Record]:
     if log.exists():
         return read_records(log)
     part = log.with_name(log.name + ".part")
-    records = {record.index: record for record in read_partial(part)}
+    # Rows of a manifest may have been mended since, which moves those behind them.
+    held = [r for r in read_partial(part) if split.source_of(r.index or 0) == r.source]
+    records = {record.index: record for record in held}
     with part.open("w", encoding="utf-8") as file:
         write_lines(file, records.values())
         left = split.records({index or 0 for index in records})

@@ -101,6 +101,10 @@ class RecordingsSplit:
     def _reference(self, recording: Spoken) -> str:
         return recording.transcript if self.transcribes else recording.translation
 
+    def source_of(self, index: int) -> str | None:
+        """Return what the record of an utterance names as its source; None beyond the last."""
+        return self.recordings[index].id if index < len(self) else None
+
     def records(self, done: Set[int]) -> Iterator[list[Record]]:
         """Yield the records of the utterances that are not done, some at a time."""
         left = [i for i in range(len(self)) if i not in done]
@@ -137,7 +141,7 @@ class RecordingsSplit:
             delays=tuple(word.delay_ms for word in units),
             elapsed=tuple(word.elapsed_ms for word in units) if live else (),
             reference=self._reference(recording),
-            source=recording.id,
+            source=self.source_of(index) or "",
             source_length=len(samples) * 1000 / RATE,
         )
 

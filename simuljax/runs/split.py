@@ -141,6 +141,12 @@ class RunSplit:
         """Return True if the references are written without spaces; None if there are none."""
         return are_unspaced(map(self._reference, range(len(self))))
 
+    def source_of(self, row: int) -> str | None:
+        """Return what the record of an example names as its source; None beyond the last."""
+        table = self.examples.split.table
+        held = table.transcript if self.chosen.branch == "text" else table.id
+        return held[row] if row < len(self) else None
+
     def _reference(self, row: int) -> str:
         table, writer = self.examples.split.table, self.then or self.translator
         is_translation = writer.run.config.data.task == "translation"
@@ -156,7 +162,7 @@ class RunSplit:
             # The end of a text is one more READ, but no word.
             delays=tuple(min(delay, source) if is_text else delay for delay in delays),
             reference=self._reference(row),
-            source=table.transcript[row] if is_text else table.id[row],
+            source=self.source_of(row) or "",
             source_length=source if is_text else duration,
         )
 

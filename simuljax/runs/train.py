@@ -21,6 +21,7 @@ from simuljax.config.fields import ConfigError, differences, read_object, to_jso
 from simuljax.config.loading import code_in, source_digest
 from simuljax.config.model import ENCODERS
 from simuljax.lock import TRAINING, locked
+from simuljax.losses.objective import check_distillation
 from simuljax.models.parameters import by_path, parameter_count, shapes
 from simuljax.runs.init_from import initialiser
 from simuljax.train import cluster
@@ -57,6 +58,7 @@ def train(*experiments: Experiment, await_donors: Callable[[], None] = lambda: N
         state = train_together(group, await_donors)
         if not all((experiment.run / ENDED).exists() for experiment in group):
             return state  # interrupted
+        del state  # of the devices' memory
     return train_together(last, await_donors)
 
 
@@ -74,9 +76,11 @@ def train_together(
 ) -> TrainState:
     """Train runs that stand at the same update; return the last state."""
     with cluster.ending_together(), ExitStack() as locks:
-        data = open_data(experiments)
+        meet(experiments)
         for experiment in experiments if cluster.is_primary() else ():
+            experiment.run.mkdir(parents=True, exist_ok=True)
             locks.enter_context(locked(experiment.run, name=TRAINING))
+        data = open_data(experiments)
         sized = [with_sizes(experiment, data) for experiment in experiments]
         members = [begin_run(experiment, data) for experiment in sized]
         trainings = [experiment.training for experiment in sized]
@@ -88,8 +92,8 @@ def train_together(
     return state
 
 
-def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
-    """Open the corpus of runs that are trained together; each keeps its vocabularies."""
+def meet(experiments: Sequence[Experiment]) -> None:
+    """Check the experiments, and join the other hosts, which are to train the same."""
     for experiment in experiments:
         if find_params(experiment.run):
             raise ConfigError(
@@ -98,11 +102,15 @@ def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
             )
         check_objective(experiment)
     enable_compilation_cache()
-    first = experiments[0]
-    joined = cluster.join(first.cluster)
+    joined = cluster.join(experiments[0].cluster)
     if jax.process_count() > 1:
         print(joined, flush=True)
     check_hosts(experiments)
+
+
+def open_data(experiments: Sequence[Experiment]) -> TrainingInput:
+    """Open the corpus of runs that are trained together; each keeps its vocabularies."""
+    first = experiments[0]
     if cluster.is_primary():
         for experiment in experiments:
             init_run(experiment.data, experiment.run)
@@ -164,6 +172,8 @@ def check_objective(experiment: Experiment) -> None:
             f"{experiment.run}: the objective has no {chooses!r}, by which the best checkpoint is "
             f"chosen; add Term(name={chooses!r}, weight=0, watch=True)"
         )
+    training = experiment.training
+    check_distillation(objective.terms, (training.patience or 0) * training.validate_every)
     has_ctc = not speech or speech.ctc_after or speech.kind not in ENCODERS
     needs = {
         "ctc": (has_ctc, "a CTC head: set model.speech.ctc_after"),

@@ -88,7 +88,7 @@ class Loop:
         await_donors: Callable[[], None] = lambda: None,
     ) -> None:
         self.members, self.compiled, self.data = members, compiled, data
-        self.running = list(enumerate(members))  # those that have not converged
+        self.running = list(enumerate(members))  # those that have not converged; the first reports
         self.await_donors = await_donors  # the runs that these start from, before the first update
         self.training = members[0].training
         self.last = self.training.last_update(data.steps_per_epoch)
@@ -181,7 +181,9 @@ class Loop:
             self._log_report()
             self._save(over)
             self._finish(over)
+            before = self.running[0][1].log
             self.running = [each for each in self.running if each not in over]
+            self.running[0][1].log.report_for(before)
 
     def _finish(self, runs: Sequence[tuple[int, "TrainingRun"]], *, ended: bool = True) -> None:
         for _, member in runs:
@@ -194,7 +196,7 @@ class Loop:
         cluster.at(f"reading the batch of update {self.step + 1}")
         batches = [next(self.data.train) for _ in range(self.training.accumulate)]
         cluster.at(f"update {self.step + 1}")
-        log, compiled_s = self.members[0].log, self.compiled.compile_s  # the others show no speed
+        log, compiled_s = self.running[0][1].log, self.compiled.compile_s  # others show no speed
         state, report = self.compiled.update(self.state, batches, self._weights())
         log.work.aside_s += self.compiled.compile_s - compiled_s
         log.work.samples += [batch.audio_length for batch in batches]
@@ -250,7 +252,7 @@ class Loop:
             member.log_validation(self.step, self.compiled.of(sums, number))
             for number, member in self.running
         ]
-        self.members[0].log.work.aside_s += time.perf_counter() - start
+        self.running[0][1].log.work.aside_s += time.perf_counter() - start
         return losses
 
     def _save(

@@ -108,6 +108,12 @@ class RunLog:
         if self._console is not None:
             self._console.show(text, stays=True)
 
+    def report_for(self, other: "RunLog") -> None:
+        """Go on with the line of another log that has ended, and with what it has counted."""
+        if other is not self:
+            self._console, other._console = other._console, None
+            self.peak_flops, self.work = other.peak_flops, other.work
+
     def close(self) -> None:
         """Close the files and end the console line."""
         if self._metrics is not None:

@@ -1,5 +1,6 @@
 """Schedule a grid and work on its runs: states, tasks, groups, locks, failures."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -387,12 +388,22 @@ def test_a_run_that_diverges_fails_alone(corpus, tmp_path, monkeypatch):
         work([one, other], ablation, "train")
     collect([Started(task=Task(runs=[one, other], stage="train"), process=ended(FAIL))])
     assert (one.state, other.state) == ("failed", "waiting")
+    (other.directory / ENDED).touch()
+    (one.directory / FAILED).unlink()
+    collect([Started(task=Task(runs=[one, other], stage="train"), process=ended(KILL))])
+    assert (one.state, other.state) == ("failed", "trained"), "it had ended before"
 
 
 def test_real_time_is_left_to_a_quiet_machine_and_errors_are_sentences(
     corpus, tmp_path, monkeypatch
 ):
-    ablation, (_, one, other) = all_trained(corpus, tmp_path / "runs")
+    ablation, (donor, one, other) = all_trained(corpus, tmp_path / "runs")
+    (donor.directory / ENDED).unlink()
+    assert not Task(runs=[one], stage="evaluate").waits, "it is trained"
+    lacking = replace(trained(ablation)["other"].data, directory=tmp_path / "nowhere")
+    changed = replace(trained(ablation)["other"], data=lacking)
+    variants = {**ablation.variants, "lacking": changed}
+    ablation = replace(ablation, variants=variants, table=(*ablation.table, "lacking"))
     seen = []
     monkeypatch.setattr(f"{RUN}.evaluate_pending", lambda run, stage: seen.append(stage))
     with locked(other.directory):
@@ -419,7 +430,7 @@ class Idle:
         return self.returncode
 
     def terminate(self) -> None:
-        self.returncode = 0
+        self.returncode = -signal.SIGTERM
 
     def wait(self) -> None:
         pass
@@ -453,18 +464,20 @@ def test_a_run_that_waits_makes_room_for_one_that_can_be_trained(corpus, tmp_pat
             (run.directory / ENDED).unlink()
 
     def stop() -> None:
-        assert started["other"].process.poll() is None and started["later"].process.poll() == 0
+        assert [started[name].process.poll() for name in ("other", "one")] == [None, None]
+        assert started["later"].is_stopped
         raise InterruptedError
 
-    turns = iter((end_one, need_one, stop))
+    turns = iter((end_one, need_one, lambda: None, stop))
 
     monkeypatch.setattr(f"{RUN}.start", start)
     monkeypatch.setattr(f"{RUN}.time.sleep", lambda _: next(turns)())
     options = AblateOptions(file=tmp_path / "grid.py", workers=2, together=2)
     with pytest.raises(InterruptedError):
-        run_all(options, runs)
+        run_all(options, runs, runs)
     assert [*started] == ["other", "later", "one"]
     assert started["later"].task.waits
+    assert not any((run.directory / FAILED).exists() for run in runs)
 
 
 def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
@@ -490,6 +503,7 @@ def test_interrupted_training_is_not_evaluated(corpus, tmp_path, monkeypatch):
 )
 def test_a_process_that_fails_without_an_error_of_its_own(corpus, tmp_path, code, output, facts):
     _, (one, other, _) = all_trained(corpus, tmp_path / "runs")
+    (one.directory / ENDED).unlink()
     (one.experiment.run / "output.log").write_text(f"{output}\n")
     collect([Started(task=Task(runs=[one], stage="train"), process=ended(code))])
     assert all(fact in (one.experiment.run / FAILED).read_text() for fact in facts)

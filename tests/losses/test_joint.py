@@ -15,6 +15,7 @@ from simuljax import losses
 from simuljax.config.fields import ConfigError, differences, from_json, to_json
 from simuljax.config.training import Objective
 from simuljax.losses import Branch, JointObjective, Outputs, Term, TermSum
+from simuljax.losses.objective import check_distillation
 
 TARGETS = 5
 VOCABULARY = 7
@@ -254,10 +255,14 @@ def test_the_weight_of_nll_must_cover_that_of_distillation_in_every_update():
                 for step in range(16)
             )
             with pytest.raises(ConfigError, match="st_nll") if negative else nullcontext():
-                Objective(terms=(nll, kd))
+                check_distillation((nll, kd))
     later = Term(name="st_nll", start=6), Term(name="kd", weight=0.2, start=5)
     with pytest.raises(ConfigError, match=r"in update 6 kd can have 0\.2 and st_nll only 0"):
-        Objective(terms=later)
+        check_distillation(later)
+    slow = Term(name="st_nll", ramp=100), Term(name="kd", weight=0.2, start="convergence")
+    check_distillation(slow, 19)
+    with pytest.raises(ConfigError, match=r"in update 19 kd can have 0\.2 and st_nll only 0\.19"):
+        check_distillation(slow, 18)
     unwatched = Term(name="st_nll", weight=0.0), Term(name="kd", weight=0.2)
     loss = losses.combine({"kd": TermSum(3.0, 1.0)}, Objective(terms=unwatched).weights())
     assert loss.weighted == {"kd": pytest.approx(0.6)}  # nothing is taken from what is not computed
