@@ -13,7 +13,7 @@ import jax
 import data_pipelines
 import simuljax
 from data_pipelines.batches import Host
-from data_pipelines.dataset import split_digest
+from data_pipelines.dataset import open_corpus, split_digest
 from data_pipelines.input import TrainingInput, init_run, open_input
 from simuljax.cache import enable_compilation_cache
 from simuljax.config.experiment import Experiment, read_experiment
@@ -101,6 +101,8 @@ def meet(experiments: Sequence[Experiment]) -> None:
                 "and begin it from this one with init_from"
             )
         check_objective(experiment)
+    for directory in {directory for directory, _ in experiments[0].data.tables().values()}:
+        open_corpus(directory)  # an error leaves no directory of a run
     enable_compilation_cache()
     joined = cluster.join(experiments[0].cluster)
     if jax.process_count() > 1:

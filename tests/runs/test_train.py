@@ -51,8 +51,8 @@ def trained(corpus, tmp_path_factory) -> Path:
 
 
 def test_two_trainings_of_one_run_exclude_each_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "open_data", lambda experiments: None)
-    monkeypatch.setattr(training, "begin_run", lambda *_: pytest.fail("it was not refused"))
+    monkeypatch.setattr(training, "meet", lambda experiments: None)
+    monkeypatch.setattr(training, "open_data", lambda *_: pytest.fail("it was not refused"))
     monkeypatch.setattr(training, "locked", functools.partial(locked, patience_s=0.0))
     with locked(tmp_path, name=TRAINING), pytest.raises(ConfigError, match=str(tmp_path)):
         train(experiment(tmp_path, tmp_path))
