@@ -27,6 +27,7 @@ VOICES = {
 OBJECTIVES = {"mma": replace(ALONE, ctc=JOINT.ctc, latency=JOINT.latency), "dar": JOINT}
 VARIANTS = {}
 for voices, base in VOICES.items():
+    model = replace(base.model, width=replace(base.model.width, unroll=True))
     for name, joint in OBJECTIVES.items():
         recipe = base.training
         training = replace(
@@ -39,6 +40,7 @@ for voices, base in VOICES.items():
             base,
             run=RUN / f"{voices}_{name}",
             data=replace(base.data, budget=replace(base.data.budget, frames=48_000, tokens=12_000)),
+            model=model,
             training=training,
         )
 

@@ -45,14 +45,29 @@ class View:
 def attend_view(query: Array, key: Array, value: Array, view: View) -> Array:
     """Attend within a mask; in half precision on a GPU by cuDNN's fused kernel."""
     lengths = None if view.lengths is None else jnp.maximum(view.lengths, 1)  # or 0 / 0
-    half = query.dtype in (jnp.bfloat16, jnp.float16)
-    if half and view.bias is None and jax.default_backend() == "gpu":
+    if view.bias is None and _has_kernel(query):
         return _attend_fused(query, key, value, lengths, view.causal)
     mask = None if lengths is None else real(lengths, key.shape[1])[:, None, None]
     if view.causal:
         causal = jnp.tril(jnp.ones((query.shape[1], key.shape[1]), bool))
         mask = causal if mask is None else mask & causal
     return jax.nn.dot_product_attention(query, key, value, bias=view.bias, mask=mask)
+
+
+def attend_masked(
+    query: Array, key: Array, value: Array, mask: Array, bias: Array | None = None
+) -> Array:
+    """Attend where a mask [B, 1, 1 or T, S] is True; likewise by the kernel, for even T and S."""
+    sizes = query.shape[1], key.shape[1]
+    if bias is None and _has_kernel(query) and not any(size % 2 for size in sizes):
+        mask = jnp.broadcast_to(mask, (*mask.shape[:2], *sizes))
+        return jax.nn.dot_product_attention(query, key, value, mask=mask, implementation="cudnn")
+    return jax.nn.dot_product_attention(query, key, value, mask=mask, bias=bias)
+
+
+def _has_kernel(query: Array) -> bool:
+    half = query.dtype in (jnp.bfloat16, jnp.float16)
+    return half and jax.default_backend() == "gpu"
 
 
 def _attend_fused(

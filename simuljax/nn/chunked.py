@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from simuljax.config.model import Width
-from simuljax.nn.attention import Past, distance_penalty
+from simuljax.nn.attention import Past, attend_masked, distance_penalty
 from simuljax.nn.layers import scan_layers, zero_padding
 
 
@@ -204,7 +204,7 @@ def _attend_chunks(
     if view.rotary:
         query, key = rotate(query, position[chunking.left :]), rotate(key, position)
     flat = [x.reshape(-1, *x.shape[2:]) for x in (query, key, value, view.mask)]
-    attended = jax.nn.dot_product_attention(*flat[:3], mask=flat[3][:, None, None], bias=view.bias)
+    attended = attend_masked(*flat[:3], flat[3][:, None, None], view.bias)
     return attended.reshape(query.shape)
 
 
