@@ -78,8 +78,9 @@ def curves(grid: str, arms: Mapping[str, Arm], path: Path) -> Path:
     panels[0].set_ylabel("BLEU")
     weights = sorted({weight for own in points.values() for weight in own if weight}, reverse=True)
     along = ", ".join(f"{weight:g}" for weight in weights)
-    keys = {"title": f"left to right: lambda {along}\nhollow: lambda 0, fewer epochs"}
-    panels[-1].legend(frameon=False, fontsize=8, loc="lower right", title_fontsize=8, **keys)
+    keys = {"title": f"left to right: lambda {along}; hollow: lambda 0, fewer epochs"}
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, frameon=False, loc="outside lower center", ncols=len(arms), **keys)
     return save_figure(figure, path)
 
 
