@@ -57,7 +57,7 @@ def attend_view(query: Array, key: Array, value: Array, view: View) -> Array:
 def attend_masked(
     query: Array, key: Array, value: Array, mask: Array, bias: Array | None = None
 ) -> Array:
-    """Attend where a mask [B, 1, 1 or T, S] is True; likewise by the kernel, for even T and S."""
+    """Attend where a mask [B, 1, 1 or T, S] is True; by the same kernel if T and S are even."""
     sizes = query.shape[1], key.shape[1]
     if bias is None and _has_kernel(query) and not any(size % 2 for size in sizes):
         mask = jnp.broadcast_to(mask, (*mask.shape[:2], *sizes))
@@ -66,8 +66,9 @@ def attend_masked(
 
 
 def _has_kernel(query: Array) -> bool:
-    half = query.dtype in (jnp.bfloat16, jnp.float16)
-    return half and jax.default_backend() == "gpu"
+    """Return True if cuDNN's kernel takes the queries: half precision on a GPU, common widths."""
+    half, width = query.dtype in (jnp.bfloat16, jnp.float16), query.shape[-1]
+    return half and width % 8 == 0 and width <= 128 and jax.default_backend() == "gpu"
 
 
 def _attend_fused(

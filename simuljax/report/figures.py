@@ -178,7 +178,7 @@ def draw_forest(effects: Sequence[Effect], path: Path | str) -> Path:
         axes.plot([], [], "D", color=ORANGE, fillstyle="none")[0],
         axes.barh(0, 0, color="#e6e6e6"),
     ]
-    names = ("here, 95 % interval", "published", "below what is detectable")
+    names = ("here, 95 % interval", "published", "too small to detect")
     axes.legend(handles, names, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return save_figure(figure, path, pdf=True)
 
