@@ -152,7 +152,7 @@ def _cut_talk(
         raise RecordError(f"{name}: {len(units)} {unit}s were cut into {sum(counts)}")
     end = max(segment.start_ms + segment.duration_ms for segment in segments)
     starts = [s.start_ms for s, count in zip(segments, counts, strict=True) for _ in range(count)]
-    listened, clipped = (_listened(talk), _clipped(talk, starts)) if talk.elapsed else ([], [])
+    listened, clipped = (_listened(talk), _clipped(talk, starts)) if any(talk.elapsed) else ([], [])
     parts, begin = [], 0
     for segment, count in zip(segments, counts, strict=True):
         here, start = slice(begin, begin + count), segment.start_ms

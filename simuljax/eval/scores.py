@@ -56,7 +56,8 @@ def score(
     Args:
         records: Dicts as in instances.log, or `Record`s.
         profile: Which generation of SimulEval to agree with.
-        computation_aware: With the wall clock (`elapsed`) in place of the source (`delays`).
+        computation_aware: With the wall clock (`elapsed`) in place of the source (`delays`);
+            an `elapsed` of zeros was not measured.
     """
     checked = as_records(records)
     if not checked:
@@ -93,7 +94,7 @@ def latencies(
         raise ValueError(f"profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
     each, unit = [], find_unit(records)
     for place, record in enumerate(records):
-        if not (record.elapsed if computation_aware else record.delays):
+        if not (any(record.elapsed) if computation_aware else record.delays):
             each.append(None)
             continue
         try:

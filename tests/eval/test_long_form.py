@@ -69,7 +69,7 @@ def test_a_shared_cost_is_clipped_with_its_word():
 
 def test_a_talk_without_a_clock_and_a_segment_without_a_word():
     quiet = Segment(talk="talk.wav", reference="nichts", start_ms=4000.0, duration_ms=100.0)
-    silent = [TALK | {"elapsed": []}], [*SEGMENTS, quiet]
+    silent = [TALK | {"elapsed": [0] * 6}], [*SEGMENTS, quiet]
     scores = score_longform(*silent, cut=lambda *_: [2, 4, 0])
     assert math.isnan(scores["StreamLAAL_CA"]) and not math.isnan(scores["StreamLAAL"])
     assert (scores["n"], scores["skipped"]) == (3, 1)

@@ -178,6 +178,7 @@ def test_logs_that_cannot_be_scored():
     for wrong, aware, problem in (
         ([], False, "no records"),
         ([r | {"elapsed": []} for r in records], True, "no record has elapsed"),
+        ([r | {"elapsed": [0 for _ in r["delays"]]} for r in records], True, "no record has el"),
         ([*records[:2], records[2] | {"source_length": 0}], False, "record 2: source_length must"),
         ([*records[:3], records[3] | {"reference": None}], False, "1 records have no reference"),
         ([records[0] | {"elapsed": [1.0]}], True, r"record 0: there are \d+ delays but 1 elapsed"),
@@ -186,6 +187,14 @@ def test_logs_that_cannot_be_scored():
             score(wrong, computation_aware=aware)
     with pytest.raises(ValueError, match=r"profile is '1\.1'"):
         score(records, profile="1.1")  # pyright: ignore[reportArgumentType]
+
+
+def test_an_elapsed_of_zeros_was_not_measured():
+    first, second = made_up(7, 2)
+    unmeasured = second | {"elapsed": [0] * len(second["delays"])}
+    found = score([first, unmeasured], computation_aware=True)
+    assert found["skipped"] == 1
+    assert found["AL"] == score([first], computation_aware=True)["AL"]
 
 
 def test_without_references_there_is_no_bleu():
