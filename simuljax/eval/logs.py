@@ -89,6 +89,8 @@ class Record:
 
 def parse_record(entry: Mapping[str, object], where: str = "record") -> Record:
     """Check one entry of a log; `where` names it in an error."""
+    if not isinstance(entry, Mapping):
+        raise RecordError(f"{where}: not a JSON object but {entry!r:.40}")
     prediction = _text(entry, "prediction", where) or ""
     delays, elapsed = (_times(entry, key, where) for key in ("delays", "elapsed"))
     given = entry.get("source_length")
@@ -98,14 +100,14 @@ def parse_record(entry: Mapping[str, object], where: str = "record") -> Record:
             f"{where}: source_length must be a number up to {LONGEST:g}, not {given!r:.60}"
         )
     index = entry.get("index")
-    if index is not None and not isinstance(index, int):
+    if index is not None and not isinstance(index, Integral):
         raise RecordError(f"{where}: index must be a whole number, not {index!r}")
     ended = prediction.rstrip().endswith(END)
     if ended:
         prediction = prediction.rstrip().removesuffix(END).rstrip()
         ended = len(delays) not in (0, len(prediction.split()))  # it may be in the text alone
     return Record(
-        index=index,
+        index=None if index is None else int(index),
         prediction=prediction,
         delays=delays[:-1] if ended else delays,
         elapsed=elapsed[:-1] if ended else elapsed,
@@ -252,8 +254,6 @@ def parse_log(text: str, where: str) -> list[Record]:
             entry = parse_json(line)
         except ParseError as error:
             raise RecordError(f"{place}: {error}; was the writer killed?") from None
-        if not isinstance(entry, dict):
-            raise RecordError(f"{place}: not a JSON object but {line[:40]!r}")
         records.append(parse_record(entry, place))
     if not records:
         raise RecordError(f"{where}: no records")
@@ -267,7 +267,7 @@ def read_text(path: Path) -> str:
     try:
         if data.startswith(b"\x1f\x8b"):
             data = unpack_gzip(data)
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except ParseError as error:
         raise RecordError(f"{path}: {error}") from None
     except UnicodeDecodeError as error:

@@ -26,9 +26,12 @@ def test_what_is_written_is_read(tmp_path):
     packed.write_bytes(gzip.compress(log.read_bytes()))
     assert read_records(log) == read_records(tmp_path) == read_records(packed) == records
     assert json.loads(log.read_text().split("\n")[3]) == made_up(0)[3]
+    log.write_bytes(b"\xef\xbb\xbf" + log.read_bytes().replace(b"\n", b"\r\n"))  # of Windows
+    assert read_records(log) == records
     arrays = {"prediction": "ja nein", "delays": np.array([300, 600]), "elapsed": np.ones(2)}
-    record = parse_record(arrays | {"source_length": np.float32(900)})
-    assert record.delays == (300, 600) and json.loads(record_line(record))["elapsed"] == [1, 1]
+    record = parse_record(arrays | {"source_length": np.float32(900), "index": np.int64(3)})
+    line = json.loads(record_line(record))
+    assert record.delays == (300, 600) and (line["elapsed"], line["index"]) == ([1, 1], 3)
 
 
 def test_the_end_of_sentence_of_simuleval_1_0_is_kept_apart():

@@ -179,6 +179,7 @@ def test_logs_that_cannot_be_scored():
         ([], False, "no records"),
         ([r | {"elapsed": []} for r in records], True, "no record has elapsed"),
         ([r | {"elapsed": [0 for _ in r["delays"]]} for r in records], True, "no record has el"),
+        ("instances.log", False, "record 0: not a JSON object but 'i'"),
         ([*records[:2], records[2] | {"source_length": 0}], False, "record 2: source_length must"),
         ([*records[:3], records[3] | {"reference": None}], False, "1 records have no reference"),
         ([records[0] | {"elapsed": [1.0]}], True, r"record 0: there are \d+ delays but 1 elapsed"),
