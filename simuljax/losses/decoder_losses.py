@@ -32,7 +32,7 @@ def label_smoothed_cross_entropy(
     logp = jax.nn.log_softmax(_without_padding(given, target_length))
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing is {smoothing}; it must lie in [0, 1).")
-    targets = jnp.asarray(targets)
+    targets = arguments.integers("targets", targets)
     if targets.shape != logp.shape[:2]:
         raise ValueError(f"targets has shape {targets.shape}, logits {logp.shape}.")
     known = (targets >= 0) & (targets < logp.shape[-1])

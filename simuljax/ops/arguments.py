@@ -7,6 +7,7 @@ and refuses NaN in padding as well).
 """
 
 from collections.abc import Iterable
+from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,20 @@ def floats(name: str, x, axes: str, *, leading: bool = True) -> jax.Array:
     x = jnp.asarray(x)
     has_axes(name, x, axes, leading=leading)
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def integers(name: str, x) -> jax.Array:
+    """Return x as at least int32, whose sums do not overflow; an empty list has no type."""
+    x = jnp.asarray(x)
+    if x.size and not jnp.issubdtype(x.dtype, jnp.integer):
+        raise ValueError(f"{name} must hold integers, not {x.dtype}.")
+    return x.astype(jnp.int64 if x.dtype.itemsize > 4 else jnp.int32)
+
+
+def at_least_one(name: str, value: int) -> None:
+    """Check a width or a count that is known."""
+    if not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name} is {value}; it must be a whole number from 1.")
 
 
 def has_axes(name: str, x: jax.Array, axes: str, *, leading: bool = False) -> None:
@@ -59,9 +74,7 @@ def spread(name: str, lengths, leading: tuple[int, ...], limit: int | None = Non
         lengths = np.asarray(lengths)
     if is_known(lengths) and np.size(lengths):
         _in_range(name, np.asarray(lengths), limit)
-    lengths = jnp.asarray(lengths)
-    if limit is not None and not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise ValueError(f"{name} must hold integers, not {lengths.dtype}.")
+    lengths = jnp.asarray(lengths) if limit is None else integers(name, lengths)
     if lengths.shape != leading[: lengths.ndim]:
         raise ValueError(
             f"{name} has shape {lengths.shape}, which is no prefix of the leading axes {leading}."

@@ -33,8 +33,8 @@ def expected_soft_attention(
     alpha, energy = arguments.floats("alpha", alpha, "TS"), arguments.floats("energy", energy, "TS")
     arguments.same_shape("energy", energy, "alpha", alpha)
     alpha, energy = vary_alike(alpha, energy)
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"chunk is {chunk}; a window holds at least 1 position.")
+    if chunk is not None:
+        arguments.at_least_one("chunk", chunk)
     if lengths is not None:
         real = arguments.real_positions("lengths", lengths, alpha.shape[:-2], alpha.shape[-1])
         alpha = jnp.where(real[..., None, :], alpha, 0)

@@ -1,7 +1,5 @@
 """Decisions: the states at which one is taken, and the probability of a WRITE (Ma et al. 2020)."""
 
-from numbers import Integral
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +12,7 @@ POOLINGS = ("average", "last")
 
 def fixed_triggers(lengths: Int[ArrayLike, " B"], size: int, step: int) -> Bool[Array, "B size"]:
     """Return True at every `step`-th state and at the last real one."""
-    _at_least_one("step", step)
+    arguments.at_least_one("step", step)
     lengths = _batch_lengths(lengths, size)
     position = jnp.arange(size)
     return (position < lengths) & (((position + 1) % step == 0) | (position == lengths - 1))
@@ -42,7 +40,7 @@ def label_triggers(
 
 def window_ends(lengths: Int[ArrayLike, " B"], size: int, step: int) -> Int[Array, "B W"]:
     """Return the index of the last real state of each window of `step` states."""
-    _at_least_one("step", step)
+    arguments.at_least_one("step", step)
     lengths = _batch_lengths(lengths, size)
     ends = (jnp.arange(-(-size // step)) + 1) * step
     return jnp.maximum(jnp.minimum(ends, lengths) - 1, 0)
@@ -57,7 +55,7 @@ def pool_windows(
 ) -> Float[Array, "B W D"]:
     """Pool each window into one state: the mean of its real states, or the last of them."""
     arguments.one_of("kind", kind, POOLINGS)
-    _at_least_one("step", step)
+    arguments.at_least_one("step", step)
     states = arguments.floats("states", states, "BSD", leading=False)
     batch, size, width = states.shape
     if kind == "last":
@@ -82,11 +80,6 @@ def _batch_lengths(lengths, size: int, batch: int | None = None) -> jax.Array:
     if batch is None:
         raise ValueError("lengths is None; give [B], or how many there are is not known.")
     return arguments.spread("lengths", lengths, (batch,), size)[:, None]
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} is {value}; it must be a whole number from 1.")
 
 
 PADDED_ENERGY = -1e8  # finite: an infinite one would turn into NaN in the gradient

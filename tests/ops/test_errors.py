@@ -30,9 +30,11 @@ WRONG = [
     ("lengths", lambda: ops.fixed_triggers(FIVE, 4, 2)),
     ("lengths", lambda: ops.label_triggers(jnp.ones((1, 4), int), TWO)),
     ("chunk", lambda: ops.expected_soft_attention(P, P, chunk=0)),
+    ("chunk", lambda: ops.expected_soft_attention(P, P, chunk=2.5)),  # pyright: ignore
     ("step", lambda: ops.fixed_triggers(TWO, 4, 0)),
     ("logits", lambda: entropy(jnp.zeros((3, 5)), TOKENS, OK)),
     ("targets", lambda: entropy(LOGITS, jnp.zeros((2, 4), int), OK)),
+    ("targets", lambda: entropy(LOGITS, jnp.zeros((2, 3)), OK)),
     ("target_length", lambda: entropy(LOGITS, TOKENS, MANY)),
     ("student_logits", lambda: distil(jnp.zeros((3, 5)), LOGITS, OK)),
     ("teacher_logits", lambda: distil(LOGITS, jnp.zeros((2, 4, 5)), OK)),
@@ -99,6 +101,15 @@ def test_lengths_that_are_no_prefix_or_beyond_the_source(op):
         refused(lambda: op(jnp.ones(shape, int)), "lengths")  # noqa: B023
     refused(lambda: op(jnp.array([4, 5])), "lengths")
     op(jnp.array([4, 1]))
+
+
+def test_integers_of_any_type_and_lengths_of_no_row():
+    for tokens in (np.uint8([[255]]), np.int8([[127]])):
+        assert np.isfinite(entropy(jnp.zeros((1, 1, 256)), tokens, [1])[0])
+    none = np.uint8([0])
+    assert not np.any(ops.preserve_mass(np.zeros((1, 1, 300)), none))
+    assert not np.any(ops.window_ends(none, 300, 8))
+    assert ops.fixed_triggers([], 4, 2).shape == (0, 4)
 
 
 @pytest.mark.parametrize("metric", METRICS)
