@@ -159,8 +159,8 @@ def _decision_columns(
     columns = [jnp.where(targets & m[:, None, None], x, 0).swapaxes(-1, -2) for x, m in given]
     masks = [jnp.broadcast_to(m[:, None], x.shape[:3]) for m, x in zip(masks, columns, strict=True)]
     if across_heads:
-        columns = [x.reshape(x.shape[0], -1, x.shape[-1]) for x in columns]
-        masks = [m.reshape(m.shape[0], -1) for m in masks]
+        columns = [jax.lax.collapse(x, 1, 3) for x in columns]
+        masks = [jax.lax.collapse(m, 1, 3) for m in masks]
     return *columns, *masks, exists
 
 

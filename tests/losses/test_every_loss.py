@@ -253,3 +253,10 @@ def test_lambda_may_be_traced_and_a_lone_branch_counts_in_full():
 
     assert float(total(0.0)) == pytest.approx(np.log(3), rel=1e-6)
     assert float(total(0.5)) == pytest.approx(np.log(3) + 0.5 * 1.0 / 2, rel=1e-6)
+
+
+@every_loss
+def test_a_batch_of_none(name):
+    arrays, lengths = batch(LOSSES[name])
+    value, weight = LOSSES[name].call(*(each[:0] for each in (*arrays, *lengths)))
+    assert value.shape == weight.shape == (0,)

@@ -115,6 +115,14 @@ def test_a_row_is_worth_the_same_alone_and_padded(value):
     assert all(np.any(g[0]) for g in gradients)
 
 
+def test_a_batch_of_none_and_lengths_of_bytes():
+    blank, label = scores(7, 130, 128, batch=(1,))
+    found = [transducer(blank, label, *np.array([[100], [127]], t)) for t in (np.int8, np.int32)]
+    np.testing.assert_array_equal(*found)
+    none = np.zeros(0, int)
+    assert transducer(blank[:0], label[:0], none, none)[0].shape == (0,)
+
+
 def test_no_mass_is_lost_on_a_large_lattice():
     """Each label is written once, and each group left once, whatever the scores' size."""
     batch, groups, labels = 2, 60, 200
