@@ -75,6 +75,10 @@ def check_options(models: Sequence[Path], options: ServeOptions) -> None:
         raise ServeError(f"--streams is {options.streams}: give 1 or more")
     if not 0 <= options.port < 65536:
         raise ServeError(f"--port is {options.port}: give 0 to 65535 (0: any that is free)")
+    if not options.limits.idle_s > 0:
+        raise ServeError(f"--idle is {options.limits.idle_s:g}: give seconds above 0")
+    if not options.drain >= 0:
+        raise ServeError(f"--drain is {options.drain:g}: give seconds, or 0")
     if (options.certificate is None) != (options.key is None):
         raise ServeError("--certificate and --key go together: give both, or neither")
     for path in filter(None, (options.certificate, options.key)):
