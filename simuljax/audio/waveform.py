@@ -22,6 +22,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -270,12 +271,14 @@ def _checked(samples: Real[np.ndarray, "..."], rate: int) -> Float[np.ndarray, "
 
 def _check_rate(rate: int) -> None:
     if not _is_usable(rate):
-        raise AudioError("not samples", f"a rate of {rate}; give samples per second, like {RATE}.")
+        detail = f"a rate of {rate!r}; give samples per second, like {RATE}."
+        raise AudioError("not samples", detail)
 
 
 def _is_usable(rate: int) -> bool:
     """Return True for a rate that exists, and that a filter of reasonable length converts."""
-    return rate in _RATES and rate // math.gcd(rate, RATE) <= _LARGEST_RATIO
+    known = isinstance(rate, Integral) and rate in _RATES
+    return known and rate // math.gcd(rate, RATE) <= _LARGEST_RATIO
 
 
 def _binary(file: str | Path | Readable, name: str) -> Stream:

@@ -7,6 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import soundfile
+from jaxtyping import config
 
 from simuljax.audio import AudioError, Incoming, as_int16, read_audio
 from simuljax.audio.waveform import Reason
@@ -179,6 +180,15 @@ def test_samples_that_are_none(samples, rate, reason, detail):
     with pytest.raises(AudioError, match=detail) as caught:
         as_int16(samples, rate)
     assert caught.value.reason == reason
+
+
+def test_a_rate_that_is_no_whole_number():
+    config.update("jaxtyping_disable", True)  # or the annotation would refuse it
+    try:
+        with pytest.raises(AudioError, match=r"a rate of 44100\.0; give"):
+            as_int16(VOICE, 44_100.0)  # pyright: ignore[reportArgumentType]
+    finally:
+        config.update("jaxtyping_disable", False)
 
 
 # A stream at another rate is the whole recording at another rate.
