@@ -203,9 +203,8 @@ def _attend_chunks(
     position = jnp.arange(chunking.seen)
     if view.rotary:
         query, key = rotate(query, position[chunking.left :]), rotate(key, position)
-    flat = [x.reshape(-1, *x.shape[2:]) for x in (query, key, value, view.mask)]
-    attended = attend_masked(*flat[:3], flat[3][:, None, None], view.bias)
-    return attended.reshape(query.shape)
+    q, k, v, mask = (x.reshape(-1, *x.shape[2:]) for x in (query, key, value, view.mask))
+    return attend_masked(q, k, v, mask[:, None, None], view.bias).reshape(query.shape)
 
 
 def _with_main(left: Array, x: Array, chunking: Chunking) -> Array:

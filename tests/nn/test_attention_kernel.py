@@ -23,8 +23,8 @@ def test_masked_attention_and_its_gradient(targets: int, sources: int) -> None:
     mask = jnp.asarray((position >= first) & (position < first + 200))[:, None, None]
 
     def attend(dtype: str, given: tuple[jax.Array, ...]) -> list[jax.Array]:
-        def loss(*cast: jax.Array) -> tuple[jax.Array, jax.Array]:
-            attended = attend_masked(*cast, mask).astype(jnp.float32)
+        def loss(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
+            attended = attend_masked(q, k, v, mask).astype(jnp.float32)
             return (attended * cotangent).sum(), attended
 
         cast = [x.astype(dtype) for x in given]
