@@ -183,7 +183,7 @@ def sound(random, length):
 
 def cut(random, length, most):
     """Random pieces of 0 to `most` samples; the last may be empty."""
-    usual, pieces = random.integers(most // 3, most + 1), []
+    usual, pieces = random.integers(max(1, most // 3), most + 1), []
     while sum(pieces) < length:
         pieces.append(min(int(random.integers(0, usual + 1)), length - sum(pieces)))
     return [*pieces, 0] if not pieces or random.random() < 0.5 else pieces
