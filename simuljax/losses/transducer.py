@@ -108,9 +108,7 @@ def skew(scores: Float[Array, "B G W"]) -> Float[Array, "N B G"]:
     batch, size, most = scores.shape
     count = size + most - 1
     rows = jnp.pad(scores, [(0, 0), (0, 0), (0, size)], **BEYOND)  # one more than there are
-    shifted = rows.reshape(batch, size * (most + size))[:, : size * count].reshape(
-        batch, size, count
-    )
+    shifted = jax.lax.collapse(rows, 1)[:, : size * count].reshape(batch, size, count)
     return jnp.moveaxis(shifted, 2, 0)
 
 
